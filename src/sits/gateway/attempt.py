@@ -1,0 +1,192 @@
+"""One try of one target: holds the answer back until it is worth committing to, then lets it flow.
+
+The commit point is the first content (text, reasoning, a tool call), never the first frame: role chunks, `message_start`
+and pings are held, so that until then another target can take over without the client noticing. A whole answer is held to
+its end. An attempt is a `Reply`: the engine pushes into it from the event loop; whoever started it awaits `over`.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from sits import dialects
+from sits.dialects.base import Reading, Translation
+from sits.engines.base import Call, Deadlines, Headers, Outgoing
+from sits.inner.errors import Code, Remedy, SitsError
+from sits.inner.event import Usage
+from sits.routing.target import Target
+
+if TYPE_CHECKING:
+    from sits.gateway.exchange import Exchange
+
+ERROR_BODY_CAP = 1024 * 1024
+"""Bytes of an error answer that are read; more explains nothing."""
+WHOLE_BODY_CAP = 256 * 1024 * 1024
+
+
+class Attempt:
+    """The state of one try. `over` is done when the try has ended, one way or the other; then read `error`."""
+
+    __slots__ = (
+        "_held",
+        "_size",
+        "_translate",
+        "body",
+        "call",
+        "committed",
+        "content_type",
+        "error",
+        "exchange",
+        "first",
+        "headers",
+        "over",
+        "reading",
+        "sent",
+        "status",
+        "target",
+        "translation",
+    )
+
+    def __init__(self, exchange: Exchange, target: Target, over: Future[None], translate: Callable[[], Translation] | None) -> None:
+        self.exchange = exchange
+        self.target = target
+        self.over = over
+        self.call: Call | None = None
+        self.error: SitsError | None = None
+        self.status = 0
+        self.content_type = b""
+        self.translation: Translation | None = None
+        self.committed = False
+        self.reading: Reading | None = None
+        self.body = b""
+        self.sent = perf_counter()
+        self.headers = 0.0
+        self.first = 0.0
+        self._translate = translate
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def start(self, request: Outgoing, deadlines: Deadlines) -> None:
+        self.call = self.target.engine.send(request, self, deadlines)
+        if self.over.done():
+            self.call.cancel()
+
+    # What the engine tells us.
+
+    def head(self, status: int, headers: Headers) -> None:
+        self.headers = perf_counter()
+        self.status = status
+        for name, value in headers:
+            if name == b"content-type":
+                self.content_type = value
+        if self._translate is not None and 200 <= status < 300 and _is_stream(self.content_type):
+            self.translation = self._translate()
+        elif status >= 300:
+            self.exchange.error_headers = headers
+
+    def data(self, piece: bytes) -> None:
+        translation = self.translation
+        if translation is None:
+            self._hold(piece)
+            return
+        out = translation.feed(piece)
+        if self.committed:
+            if out:
+                self.exchange.write(out)
+        else:
+            if out:
+                self._held.append(out)
+            if translation.committed:
+                self._commit()
+        if translation.fault is not None:
+            self._stop(translation.fault)
+
+    def end(self) -> None:
+        if self.over.done():
+            return
+        translation = self.translation
+        if translation is None:
+            self.body = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+            self._held = []
+        else:
+            out = translation.close()
+            if out and not self.committed:
+                self._held.append(out)
+                out = b""
+            if translation.fault is not None:
+                self._fail(translation.fault)
+                return
+            if not self.committed:
+                self._commit()
+            if out:
+                self.exchange.write(out)
+        self.over.set_result(None)
+
+    def fail(self, error: SitsError) -> None:
+        if not self.over.done():
+            self._fail(error)
+
+    # What the exchange tells us.
+
+    def stop(self, error: SitsError) -> None:
+        """Give up: the client has gone or a deadline of the exchange has passed. Safe to repeat."""
+        if not self.over.done():
+            self._stop(error)
+
+    @property
+    def usage(self) -> Usage | None:
+        if self.translation is not None:
+            return self.translation.usage
+        return self.reading.usage if self.reading is not None else None
+
+    def _hold(self, piece: bytes) -> None:
+        self._size += len(piece)
+        cap = WHOLE_BODY_CAP if 200 <= self.status < 300 else ERROR_BODY_CAP
+        if self._size <= cap:
+            self._held.append(piece)
+        elif cap == WHOLE_BODY_CAP:
+            self._stop(SitsError(Code.UPSTREAM_BROKEN, f"{self.target.name} sent more than {cap} bytes for one answer"))
+        elif self.call is not None:
+            self.call.cancel()
+            self.end()
+
+    def _commit(self) -> None:
+        self.committed = True
+        self.first = perf_counter()
+        self.exchange.commit(self)
+        held = self._held
+        self._held = []
+        if held:
+            self.exchange.write(held[0] if len(held) == 1 else b"".join(held))
+
+    def _stop(self, error: SitsError) -> None:
+        if self.call is not None:
+            self.call.cancel()
+        self._fail(error)
+
+    def _fail(self, error: SitsError) -> None:
+        if self.committed and error.remedy is Remedy.TRY_ELSEWHERE:
+            code = Code.STREAM_STALLED if error.code is Code.UPSTREAM_TIMEOUT else Code.STREAM_BROKEN
+            error = SitsError(code, f"the answer broke off after content had been sent: {error.message}")
+        self.error = error
+        self.over.set_result(None)
+
+
+def _is_stream(content_type: bytes) -> bool:
+    kind = content_type.partition(b";")[0].strip().lower()
+    return kind in (b"text/event-stream", b"application/x-ndjson", b"application/jsonl", b"application/stream+json")
+
+
+def why(attempt: Attempt) -> SitsError | None:
+    """What the ended attempt's answer means; also reads a whole answer's usage. None is a good answer."""
+    if attempt.error is not None or attempt.translation is not None:
+        return attempt.error
+    if not 200 <= attempt.status < 300:
+        return attempt.target.dialect.explain(attempt.status, attempt.exchange.error_headers, attempt.body)
+    return None
+
+
+__all__ = ["Attempt", "dialects", "why"]

@@ -1,0 +1,214 @@
+"""One request under way: everything that is known of it, in one place with an owner.
+
+It listens to the client (gone, too slow), is watched for deadlines (first token, keep-alive comments) and owns the attempt
+that runs. It makes no decisions: those are the spine's.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from sits import dialects
+from sits.dialects.base import ClientDialect, Identity, Translation
+from sits.dialects.bridge import Bridge
+from sits.dialects.peek import Peek
+from sits.engines.base import Headers
+from sits.gateway.wire import Request, Wire
+from sits.inner.ask import Ask, Operation
+from sits.inner.errors import Code, SitsError
+from sits.inner.sweep import NEVER
+from sits.observe.trace import Trace
+from sits.routing.plan import Choice, Plan
+from sits.routing.target import Target
+from sits.security.keys import KeyIdentity
+
+if TYPE_CHECKING:
+    from sits.gateway.attempt import Attempt
+    from sits.gateway.service import Service
+    from sits.gateway.table import Table
+
+COMMENT = b": keep-alive\n\n"
+
+
+class Exchange:
+    """The state of one request. Times are seconds of `time.perf_counter`; 0.0 is 'not yet'."""
+
+    __slots__ = (
+        "_ask",
+        "_comment_due",
+        "_first_due",
+        "admitted",
+        "attempt",
+        "attempts",
+        "choice",
+        "client",
+        "done",
+        "due",
+        "error",
+        "error_headers",
+        "gone",
+        "id",
+        "identity",
+        "key",
+        "opened",
+        "operation",
+        "peek",
+        "plan",
+        "request",
+        "requested",
+        "sent_bytes",
+        "service",
+        "skipped_targets",
+        "status",
+        "table",
+        "trace",
+        "waited",
+        "wall",
+        "wire",
+    )
+
+    def __init__(self, service: Service, request: Request, wire: Wire, operation: Operation, client: ClientDialect) -> None:
+        self.service = service
+        self.table: Table = service.table
+        self.request = request
+        self.wire = wire
+        self.operation = operation
+        self.client = client
+        self.id, self.trace = service.identify(request.headers)
+        self.wall = service.wall()
+        self.key: KeyIdentity | None = None
+        self.peek: Peek | None = None
+        self.choice: Choice | None = None
+        self.plan: Plan | None = None
+        self.requested = ""
+        self.attempt: Attempt | None = None
+        self.attempts: list[Attempt] = []
+        self.skipped_targets: list[tuple[str, str]] = []
+        self.error: SitsError | None = None
+        self.error_headers: Headers = []
+        self.status = 0
+        self.opened = False
+        self.gone = False
+        self.sent_bytes = 0
+        self.admitted = 0.0
+        self.done = 0.0
+        self.waited = 0.0
+        self.due = NEVER
+        self.identity: Identity | None = None
+        self._ask: Ask | None = None
+        self._first_due = NEVER
+        self._comment_due = NEVER
+
+    @property
+    def stream(self) -> bool:
+        return self.peek is not None and self.peek.stream
+
+    def ask(self) -> Ask:
+        """The request in the inner form; read once, and only when a target speaks another dialect.
+
+        Raises:
+            SitsError: `invalid_request` or `unsupported`.
+        """
+        if self._ask is None:
+            self._ask = self.client.read(self.request.body)
+        return self._ask
+
+    def label(self, target: Target) -> Identity:
+        """How an answer is labelled that we write ourselves."""
+        return Identity(self.id, target.upstream_model, int(self.wall))
+
+    def bridge(self, target: Target) -> Translation:
+        ask = self.ask()
+        return Bridge(target.dialect.decoder(ask), self.client.encoder(ask, self.label(target)))
+
+    def relay(self) -> Translation:
+        return dialects.relay(self.operation, hide_usage=self.peek is not None and not self.peek.include_usage)
+
+    # The answer on its way to the client.
+
+    def commit(self, attempt: Attempt) -> None:
+        """Content has come: from here on the answer is this attempt's."""
+        self._first_due = NEVER
+        if not self.opened:
+            self.open(attempt)
+
+    def open(self, attempt: Attempt | None) -> None:
+        self.opened = True
+        self.status = 200
+        self.wire.open(200, self.headers(attempt, self.client.stream_type))
+
+    def write(self, piece: bytes) -> None:
+        self.sent_bytes += len(piece)
+        if self._comment_due is not NEVER:
+            self._comment_due = perf_counter() + self.service.comment_seconds
+        self.wire.write(piece)
+
+    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        self.status = status
+        self.sent_bytes += len(body)
+        self.wire.respond(status, headers, body)
+
+    def headers(self, attempt: Attempt | None, content_type: bytes) -> Headers:
+        """What every answer says about itself; of an attempt only once there is one."""
+        out = [(b"content-type", content_type), (b"x-request-id", self.id.encode())]
+        if self.requested:
+            out.append((b"x-sits-requested", self.requested.encode()))
+        if attempt is not None:
+            target = attempt.target
+            out.append((b"x-sits-served", target.upstream_model.encode()))
+            out.append((b"x-sits-target", target.name.encode()))
+        out.append((b"x-sits-attempts", b"%d" % len(self.attempts)))
+        out.append((b"x-sits-overhead", b"%.3f" % (self.overhead() * 1e3)))
+        return out
+
+    def overhead(self) -> float:
+        """Seconds of the gateway's own so far: all that was not spent waiting for an engine."""
+        now = perf_counter()
+        waiting = self.waited
+        if self.attempt is not None:
+            waiting += (self.attempt.headers or now) - self.attempt.sent
+        return max(0.0, now - self.request.received - waiting)
+
+    # What the client's side tells us.
+
+    def on_gone(self) -> None:
+        self.gone = True
+        if self.attempt is not None:
+            self.attempt.stop(SitsError(Code.CLIENT_CLOSED, "the client went away"))
+
+    def on_pause(self) -> None:
+        if self.attempt is not None and self.attempt.call is not None:
+            self.attempt.call.pause()
+
+    def on_resume(self) -> None:
+        if self.attempt is not None and self.attempt.call is not None:
+            self.attempt.call.resume()
+
+    # What the sweep tells us.
+
+    def watch(self, attempt: Attempt, now: float) -> None:
+        """Arm the first-token deadline of this attempt and, once for the exchange, the keep-alive comments."""
+        self._first_due = now + attempt.target.deadlines.first_token
+        if self._comment_due is NEVER:
+            self._comment_due = now + self.service.comment_seconds
+            self.service.sweep.add(self)
+        self.due = min(self._first_due, self._comment_due)
+
+    def expire(self, now: float) -> None:
+        attempt = self.attempt
+        if attempt is not None and self._first_due <= now:
+            if attempt.call is not None and not attempt.call.started:
+                # Still connecting or loading a model: those have deadlines of their own.
+                self._first_due = now + attempt.target.deadlines.first_token
+            else:
+                self._first_due = NEVER
+                seconds = attempt.target.deadlines.first_token
+                message = f"{attempt.target.name} sent no content within {seconds:g} s (deadline: first token)"
+                attempt.stop(SitsError(Code.UPSTREAM_TIMEOUT, message))
+        if self._comment_due <= now:
+            self._comment_due = now + self.service.comment_seconds
+            if not self.opened:
+                self.open(None)
+            self.write(COMMENT)
+        self.due = min(self._first_due, self._comment_due)

@@ -1,0 +1,260 @@
+"""The way of a request, from its arrival to its record, in one place.
+
+    admit -> understand -> plan -> run -> check -> answer -> record
+
+Each step is a small function; what can fail raises a `SitsError`, and there is one place that answers it. The failover
+core is `run`: it serves every endpoint, streamed or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import CancelledError
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+
+import msgspec
+
+from sits import dialects
+from sits.dialects.base import Translation
+from sits.dialects.bridge import whole_bridge
+from sits.dialects.patch import patch
+from sits.dialects.peek import has_image, peek
+from sits.engines.base import Deadlines, Headers, Outgoing
+from sits.gateway.attempt import Attempt
+from sits.gateway.exchange import Exchange
+from sits.inner.errors import Code, Remedy, SitsError
+from sits.routing.plan import after_too_long
+from sits.routing.target import Target
+
+_log = logging.getLogger("sits.gateway")
+
+USAGE_ON_REQUEST = frozenset(("chat", "completions"))
+"""Operations whose streams tell their usage only when asked to."""
+JSON = b"application/json"
+
+
+async def serve(x: Exchange) -> None:
+    """Answer one exchange; whatever happens, the client gets an answer and the record tells what it was."""
+    try:
+        admit(x)
+        understand(x)
+        plan(x)
+        attempt = await run(x)
+        answer(x, attempt)
+    except SitsError as error:
+        refuse(x, error)
+    except CancelledError:
+        refuse(x, SitsError(Code.DRAINING, "the gateway is shutting down"))
+        raise
+    except Exception:
+        _log.exception("a defect while serving a request", extra={"request_id": x.id})
+        refuse(x, SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {x.id}"))
+    finally:
+        record(x)
+
+
+def admit(x: Exchange) -> None:
+    """Who asks, and is the body one we read?"""
+    headers = x.request.headers
+    x.key = x.table.authenticator.check(headers.get(b"authorization"), headers.get(b"x-api-key"), x.wall)
+    encoding = headers.get(b"content-encoding")
+    if encoding is not None and encoding != b"identity":
+        raise SitsError(Code.UNSUPPORTED_MEDIA, f"content-encoding {encoding.decode('latin-1')!r} is not read; send it plain")
+
+
+def understand(x: Exchange) -> None:
+    """What is asked for: the name and the few fields that routing needs; the body itself stays as it came."""
+    x.peek = peek(x.request.body)
+    x.requested = x.peek.model
+    x.admitted = perf_counter()
+
+
+def plan(x: Exchange) -> None:
+    """Who may answer, in which order."""
+    assert x.peek is not None
+    choice = x.table.choice(x.requested)
+    if x.key is not None and not x.key.allows(x.requested):
+        raise SitsError(Code.FORBIDDEN, f"this key may not use {x.requested!r}", param="model")
+    x.choice = choice
+    needs = x.peek.needs
+    if "vision" not in choice.common and has_image(x.request.body):
+        needs = needs | {"vision"}
+    x.plan = choice.plan(x.operation, needs, x.service.random())
+
+
+async def run(x: Exchange) -> Attempt:
+    """Try the targets in order until one answers; the only place where anything is tried again.
+
+    Another target is tried only while no content has reached the client and only for errors that say so. A prompt that is
+    too long may go to a target with a larger context. No target is tried twice.
+
+    Raises:
+        SitsError: what the last one said.
+    """
+    assert x.plan is not None
+    pending = x.plan.targets
+    if len(pending) > 1 and x.request.headers.get(b"x-sits-fallback") == b"off":
+        pending = pending[:1]
+    error: SitsError | None = None
+    for position, target in enumerate(pending):
+        if error is not None and error.code is Code.CONTEXT_TOO_LONG and target not in larger:
+            continue
+        try:
+            request, translate = prepare(x, target)
+        except SitsError as refusal:
+            if refusal.code is not Code.UNSUPPORTED:
+                raise
+            x.skipped_targets.append((target.name, refusal.message))
+            error = error or refusal
+            continue
+        attempt = await attempt_one(x, target, request, translate)
+        error = attempt.error
+        if error is None:
+            return attempt
+        if error.code is Code.CONTEXT_TOO_LONG and not attempt.committed:
+            larger = after_too_long(target, pending[position + 1 :])
+        elif error.remedy is not Remedy.TRY_ELSEWHERE or x.gone:
+            raise error
+    assert error is not None
+    raise error
+
+
+async def attempt_one(
+    x: Exchange, target: Target, request: Outgoing, translate: Callable[[], Translation] | None
+) -> Attempt:
+    """One try, seen to its end: `error` of what comes back says how it went."""
+    over = x.service.loop.create_future()
+    attempt = Attempt(x, target, over, translate)
+    x.attempt = attempt
+    x.attempts.append(attempt)
+    if x.gone:
+        attempt.stop(SitsError(Code.CLIENT_CLOSED, "the client went away"))
+    else:
+        if translate is not None:
+            x.watch(attempt, attempt.sent)
+        attempt.start(request, deadlines(x, target))
+    try:
+        await over
+    except CancelledError:
+        attempt.stop(SitsError(Code.DRAINING, "the gateway is shutting down"))
+        raise
+    check(x, attempt)
+    x.attempt = None
+    x.waited += (attempt.headers or attempt.over_at) - attempt.sent
+    return attempt
+
+
+def deadlines(x: Exchange, target: Target) -> Deadlines:
+    """The target's deadlines; a later attempt gets what is left of the request's own."""
+    if len(x.attempts) == 1:
+        return target.deadlines
+    assert x.choice is not None
+    left = (x.choice.total or target.deadlines.total) - (perf_counter() - x.admitted)
+    return msgspec.structs.replace(target.deadlines, total=max(0.001, min(left, target.deadlines.total)))
+
+
+def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:
+    """The request as this target wants it, and how its streamed answer is to be turned into ours.
+
+    Same dialect on both sides: the client's bytes with the target's own model id in them. Otherwise through the inner form.
+
+    Raises:
+        SitsError: `unsupported`, the target's dialect has no words for something that is asked.
+    """
+    assert x.peek is not None
+    dialect, stream = target.dialect, x.peek.stream
+    path = dialect.relays.get(x.operation)
+    extra: Headers = []
+    translate: Callable[[], Translation] | None
+    if path is not None:
+        ask_usage = stream and not x.peek.include_usage and x.operation in USAGE_ON_REQUEST
+        model = None if x.peek.model == target.upstream_model else target.upstream_model
+        body = patch(x.request.body, model, ask_usage) if model is not None or ask_usage else x.request.body
+        translate = x.relay if stream else None
+        for name in RELAYED_HEADERS:
+            value = x.request.headers.get(name)
+            if value is not None:
+                extra.append((name, value))
+    else:
+        prepared = dialect.write(x.ask(), target.upstream_model)
+        path, body = prepared.path, prepared.body
+        extra.extend(prepared.headers)
+        translate = partial(x.bridge, target) if stream else None
+    return Outgoing(b"POST", path.encode(), outbound(x, target, extra), body), translate
+
+
+RELAYED_HEADERS = (b"anthropic-version", b"anthropic-beta", b"idempotency-key")
+"""The client's headers that a server of the same dialect may see. Everything else, credentials and cookies first, stays."""
+
+
+def outbound(x: Exchange, target: Target, extra: Headers) -> Headers:
+    """Outbound headers: the target's own, the trace with our span in it, the request id. Made afresh for every attempt."""
+    return [*target.headers, (b"traceparent", x.trace.outbound), (b"x-request-id", x.id.encode()), *extra]
+
+
+def check(x: Exchange, attempt: Attempt) -> None:
+    """What the ended attempt amounts to: explains an error answer, reads a whole one."""
+    attempt.over_at = perf_counter()
+    if attempt.error is not None or attempt.translation is not None:
+        return
+    target = attempt.target
+    try:
+        if not 200 <= attempt.status < 300:
+            attempt.error = target.dialect.explain(attempt.status, x.error_headers, attempt.body)
+            return
+        if x.operation in target.dialect.relays:
+            attempt.reading = dialects.read_whole(x.operation, attempt.body)
+        else:
+            attempt.body, attempt.reading = whole_bridge(
+                target.dialect, x.client, x.ask(), attempt.body, x.label(target)
+            )
+        attempt.error = attempt.reading.fault
+    except SitsError as error:
+        attempt.error = error
+
+
+def answer(x: Exchange, attempt: Attempt) -> None:
+    """Give the client what it has not got yet: a whole answer, or the end of a stream."""
+    if attempt.translation is None and not x.stream:
+        x.respond(200, x.headers(attempt, JSON), attempt.body)
+        return
+    if attempt.translation is None:
+        replay(x, attempt)
+    x.wire.close()
+
+
+def replay(x: Exchange, attempt: Attempt) -> None:
+    """The client asked for a stream and the target answered whole: say the same as a stream."""
+    ask, target = x.ask(), attempt.target
+    encoder = x.client.encoder(ask, x.label(target))
+    if not x.opened:
+        x.open(attempt)
+    for event in target.dialect.whole(ask, attempt.body):
+        x.write(encoder.feed(event))
+    x.write(encoder.close())
+
+
+def refuse(x: Exchange, error: SitsError) -> None:
+    """Tell the client what went wrong, in its own dialect: with the true status, or in-band once the stream is open."""
+    x.error = error
+    if x.gone:
+        x.status = 499
+        return
+    if x.opened:
+        x.write(x.client.error_event(error, x.id))
+        x.wire.close()
+        return
+    headers = x.headers(x.attempts[-1] if x.attempts else None, JSON)
+    headers.append((b"x-sits-error", error.code.value.encode()))
+    if error.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % max(0, -int(-error.retry_after // 1))))
+    x.respond(error.status, headers, x.client.error(error, x.id))
+
+
+def record(x: Exchange) -> None:
+    """Leave the decision record, the metrics and the access line; none of them waits for anything."""
+    x.done = perf_counter()
+    x.service.sweep.discard(x)
+    x.service.account(x)

@@ -1,0 +1,163 @@
+"""Every metric that the gateway has, in one table: name, kind, labels, unit, buckets and what it means.
+
+Names follow the OpenTelemetry semantic conventions for generative AI where these have one, in their Prometheus spelling
+(dots become underscores, the unit is appended); the bucket bounds of those are the convention's own. The rest is `sits_*`
+and the usual `process_*`. `docs/metrics.md` is rendered from this table by `metrics_page`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["counter", "gauge", "histogram"]
+Merge = Literal["sum", "min", "max"]
+
+UNKNOWN = "_unknown"
+"""The label value of every name that a client made up: names outside the snapshot never become labels."""
+OVERFLOW = "_overflow"
+"""The label values of the series that takes what a metric at its cap of series can no longer tell apart."""
+
+# https://github.com/open-telemetry/semantic-conventions/blob/main/docs/gen-ai/gen-ai-metrics.md
+_DURATION = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+_TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 16777216.0, 67108864.0)
+_OVERHEAD = (0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+_EXCHANGE = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "gen_ai_response_model")
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One row: `merge` says how the figures of several worker processes become one."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    """As OpenMetrics spells it, a suffix of the name; empty for plain counts."""
+    buckets: tuple[float, ...] = ()
+    """Upper bounds, inclusive, without +Inf."""
+    merge: Merge = "sum"
+    otel: str = ""
+    """The name in the semantic conventions, when it comes from there."""
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        "gen_ai_server_request_duration_seconds",
+        "histogram",
+        "From the first byte of the request to the last of the answer; error_type is the code of a failed one.",
+        (*_EXCHANGE, "error_type"),
+        "seconds",
+        _DURATION,
+        otel="gen_ai.server.request.duration",
+    ),
+    Metric(
+        "gen_ai_server_time_to_first_token_seconds",
+        "histogram",
+        "From the first byte of the request to the first content of a successful streamed answer.",
+        _EXCHANGE,
+        "seconds",
+        _FIRST_TOKEN,
+        otel="gen_ai.server.time_to_first_token",
+    ),
+    Metric(
+        "gen_ai_server_time_per_output_token_seconds",
+        "histogram",
+        "Time for each output token after the first, of a successful streamed answer.",
+        _EXCHANGE,
+        "seconds",
+        _PER_TOKEN,
+        otel="gen_ai.server.time_per_output_token",
+    ),
+    Metric(
+        "gen_ai_client_token_usage",
+        "histogram",
+        "Tokens of a request, as its model server counted them; gen_ai_token_type is input or output.",
+        (*_EXCHANGE, "gen_ai_token_type"),
+        "",
+        _TOKENS,
+        otel="gen_ai.client.token.usage",
+    ),
+    Metric(
+        "sits_requests_total",
+        "counter",
+        "Requests answered, by route, endpoint, HTTP status sent and error code (none on success).",
+        ("route", "operation", "status", "code"),
+    ),
+    Metric(
+        "sits_attempts_total",
+        "counter",
+        "Attempts on a target, by outcome: ok or the code of the failure.",
+        ("target", "outcome"),
+    ),
+    Metric(
+        "sits_overhead_seconds",
+        "histogram",
+        "The gateway's own time in a request: all of it that was not spent waiting for a client or a model server.",
+        ("route",),
+        "seconds",
+        _OVERHEAD,
+    ),
+    Metric("sits_inflight", "gauge", "Requests being answered now."),
+    Metric(
+        "sits_stream_events_skipped_total",
+        "counter",
+        "Stream events of a model server that could not be read and were left out.",
+        ("target",),
+    ),
+    Metric(
+        "sits_config_version",
+        "gauge",
+        "Version of the configuration in force; with several workers, the oldest that one of them still has.",
+        merge="min",
+    ),
+    Metric("sits_config_rejected_total", "counter", "Changes of the configuration that were refused because they were not valid."),
+    Metric(
+        "sits_config_last_reload_success",
+        "gauge",
+        "1 when the last change of the configuration was taken, 0 when it was refused.",
+        merge="min",
+    ),
+    Metric("sits_records_dropped_total", "counter", "Log lines dropped because their reader did not keep up."),
+    Metric("sits_build_info", "gauge", "1; the version is in the label.", ("version",), merge="max"),
+    Metric("sits_workers", "gauge", "Worker processes that these figures are the sum of."),
+    Metric("sits_metrics_workers_missing", "gauge", "Worker processes that did not hand over their figures in time."),
+    Metric("process_resident_memory_bytes", "gauge", "Resident memory, summed over the workers.", unit="bytes"),
+    Metric("process_cpu_seconds_total", "counter", "User and system CPU time, summed over the workers.", unit="seconds"),
+    Metric("process_open_fds", "gauge", "Open file descriptors, summed over the workers."),
+    Metric(
+        "process_start_time_seconds",
+        "gauge",
+        "Unix time at which the oldest worker started.",
+        unit="seconds",
+        merge="min",
+    ),
+)
+
+BY_NAME: dict[str, Metric] = {row.name: row for row in METRICS}
+
+
+def metrics_page() -> str:
+    """The text of `docs/metrics.md`."""
+    out = [
+        "# Metrics",
+        "",
+        "`GET /metrics` answers in the Prometheus text format 0.0.4, or in OpenMetrics 1.0 when `Accept` asks for it. In OpenMetrics each",
+        "bucket of a histogram carries the trace id of the last request that fell into it, as an exemplar. Label values are names of the",
+        f"configuration only: what a client made up counts under `{UNKNOWN}`, and a metric at its cap of series goes on under `{OVERFLOW}`.",
+        "With several workers the figures are those of all of them together. This page is rendered from `sits.observe.catalogue`.",
+        "",
+        "| name | kind | unit | labels | meaning |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in METRICS:
+        labels = ", ".join(f"`{label}`" for label in row.labels)
+        origin = f" OpenTelemetry: `{row.otel}`." if row.otel else ""
+        out.append(f"| `{row.name}` | {row.kind} | {row.unit} | {labels} | {row.help}{origin} |")
+    out += ["", "## Buckets", "", "| name | upper bounds |", "| --- | --- |"]
+    out += [f"| `{row.name}` | {', '.join(f'{bound:g}' for bound in row.buckets)} |" for row in METRICS if row.buckets]
+    return "\n".join(out) + "\n"

