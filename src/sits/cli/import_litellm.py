@@ -20,7 +20,9 @@ def import_group() -> None:
 
 @import_group.command()
 @click.argument("config", type=click.Path(path_type=pathlib.Path, exists=True, dir_okay=False))
-@click.option("-o", "--output", type=click.Path(path_type=pathlib.Path, file_okay=False), required=True, help="Folder to write to.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=pathlib.Path, file_okay=False), required=True, help="Folder to write to."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 @click.option("--force", is_flag=True, help="Overwrite files that are there already.")
 def litellm(config: pathlib.Path, output: pathlib.Path, as_json: bool, force: bool) -> None:

@@ -83,7 +83,7 @@ def _says(delta: _Delta) -> bool:
         delta.reasoning_content
         or delta.reasoning
         or delta.refusal
-        or (delta.tool_calls and any(_calls(call) for call in delta.tool_calls))
+        or (delta.tool_calls and (_calls(delta.tool_calls[0]) or any(map(_calls, delta.tool_calls))))
         or (delta.function_call is not None and (delta.function_call.name or delta.function_call.arguments))
         or (delta.audio is not None and bytes(delta.audio) not in (b"null", b"{}"))
     )

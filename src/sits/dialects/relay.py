@@ -8,9 +8,12 @@ Until the first content all bytes are held here, so that a target that fails fir
 from __future__ import annotations
 
 from sits.dialects import sse
-from sits.dialects.watch import CONTENT, NOTHING, Watcher
+from sits.dialects.watch import CONTENT, NOTHING, Mark, Watcher
 from sits.inner.errors import Code, SitsError
 from sits.inner.event import Usage
+
+
+_LF = ord("\n")
 
 
 class SseRelay:
@@ -22,6 +25,7 @@ class SseRelay:
         "_held",
         "_held_size",
         "_hide_usage",
+        "_open",
         "_watch",
         "committed",
         "fault",
@@ -40,6 +44,8 @@ class SseRelay:
         self._cutter = sse.EventCutter()
         self._held: list[bytes] = []
         self._held_size = 0
+        self._open = False
+        """Committed, and neither finished nor at fault: one look instead of three."""
         self.committed = False
         self.finished = False
         self.fault: SitsError | None = None
@@ -50,22 +56,20 @@ class SseRelay:
 
     def feed(self, piece: bytes) -> bytes:
         """The client's bytes for an upstream's piece."""
-        # One whole event and nothing else: 0.9 us, two thirds of it the watcher's decode; the long way takes 2.5 us.
+        # One whole event and nothing else takes 1.0 us, 0.4 of it the watcher's decode; the long way takes 2.3 us.
         if (
-            self.committed
+            self._open
             and not self._cutter.pending
-            and piece.startswith(b"data: ")
+            and piece[:6] == b"data: "
             and piece.find(b"\n") == len(piece) - 2
-            and piece.endswith(b"\n\n")
+            and piece[-1] == _LF
             and b"\r" not in piece
-            and not self.finished
-            and self.fault is None
         ):
             mark = self._watch("message", piece[6:-2])
             if mark is CONTENT:
                 self.pieces += 1
                 return piece
-            return piece if mark is NOTHING or self._take(mark, piece) else b""
+            return piece if mark is NOTHING or self._take(mark) else b""
         return self._long_way(piece)
 
     def _long_way(self, piece: bytes) -> bytes:
@@ -74,6 +78,7 @@ class SseRelay:
         try:
             blocks = self._cutter.feed(piece)
         except sse.EventTooLong as exc:
+            self._open = False
             self.fault = SitsError(Code.UPSTREAM_BROKEN, f"The model server's answer is not a stream of events: {exc}.")
             return b""
         out = [block for block in blocks if self._block(block)]
@@ -86,12 +91,56 @@ class SseRelay:
         """Whether a block of the stream goes on to the client."""
         if self.finished or self.fault is not None:
             return False
-        if block.startswith(b"data: ") and block.find(b"\n") == len(block) - 2 and b"\r" not in block:
-            return self._take(self._watch("message", block[6:-2]), block)
         event = sse.parse(block)
         if event is None:
             return self.committed
-        return self._take(self._watch(event.event, event.data), block)
+        return self._take(self._watch(event.event, event.data))
 
-    def _take(self, mark, block) -> bool:  # type: ignore[no-untyped-def]
-        raise NotImplementedError
+    def _take(self, mark: Mark) -> bool:
+        """Note what an event is; whether it goes on to the client."""
+        if mark is CONTENT or mark.content:
+            self.committed = True
+            self.pieces += 1
+        if mark.usage is not None:
+            self.usage = mark.usage if self.usage is None else self.usage.merge(mark.usage)
+        if self.finish is None:
+            self.finish = mark.finish
+        if mark.broken:
+            self.skipped += 1
+            return False
+        if mark.done and self.finish is None:
+            self.fault = SitsError(Code.UPSTREAM_BROKEN, "The model server ended its answer without a finish reason.")
+        elif mark.done:
+            self.finished = True
+        elif mark.fault is not None:
+            self.fault = mark.fault
+        self._open = self.committed and not self.finished and self.fault is None
+        return self.fault is None and not (mark.hide and self._hide_usage)
+
+    def _hold(self, blocks: list[bytes]) -> None:
+        self._held += blocks
+        self._held_size += sum(map(len, blocks))
+        if self._held_size > sse.MAX_EVENT:
+            self.fault = SitsError(Code.UPSTREAM_BROKEN, f"The model server sent {self._held_size} bytes without any content.")
+
+    def _release(self, blocks: list[bytes]) -> list[bytes]:
+        if not self._held:
+            return blocks
+        held, self._held = self._held, []
+        return held + blocks
+
+    def close(self) -> bytes:
+        """The last bytes, once the body has ended."""
+        if self.finished or self.fault is not None:
+            return b""
+        if self.finish is not None:
+            self.finished = True
+            return b"".join(self._release([self._ending]))
+        rest = self._cutter.pending.strip()
+        if not self.committed and rest.startswith(b"{"):
+            # A server that answers a streaming request with a plain JSON error and a 200.
+            self.fault = self._watch("message", rest).fault
+        if self.fault is None:
+            said = "was cut before it was finished" if self.committed or self._held else "is not a stream of events, or is empty"
+            self.fault = SitsError(Code.UPSTREAM_BROKEN, f"The model server's answer {said}.")
+        return b""

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from sits import dialects
 from sits.dialects.base import Reading, Translation
 from sits.engines.base import Call, Deadlines, Headers, Outgoing
 from sits.inner.errors import Code, Remedy, SitsError
@@ -43,6 +42,7 @@ class Attempt:
         "first",
         "headers",
         "over",
+        "over_at",
         "reading",
         "sent",
         "status",
@@ -50,7 +50,9 @@ class Attempt:
         "translation",
     )
 
-    def __init__(self, exchange: Exchange, target: Target, over: Future[None], translate: Callable[[], Translation] | None) -> None:
+    def __init__(
+        self, exchange: Exchange, target: Target, over: Future[None], translate: Callable[[], Translation] | None
+    ) -> None:
         self.exchange = exchange
         self.target = target
         self.over = over
@@ -65,6 +67,7 @@ class Attempt:
         self.sent = perf_counter()
         self.headers = 0.0
         self.first = 0.0
+        self.over_at = 0.0
         self._translate = translate
         self._held: list[bytes] = []
         self._size = 0
@@ -126,15 +129,22 @@ class Attempt:
         self.over.set_result(None)
 
     def fail(self, error: SitsError) -> None:
-        if not self.over.done():
+        if self.over.done():
+            return
+        if self.translation is not None and self.translation.finished:
+            self.end()  # The answer is complete; how the connection ends is nobody's loss.
+        else:
             self._fail(error)
 
     # What the exchange tells us.
 
     def stop(self, error: SitsError) -> None:
         """Give up: the client has gone or a deadline of the exchange has passed. Safe to repeat."""
-        if not self.over.done():
-            self._stop(error)
+        if self.over.done():
+            return
+        if self.call is not None:
+            self.call.cancel()
+        self.fail(error)
 
     @property
     def usage(self) -> Usage | None:
@@ -178,15 +188,3 @@ class Attempt:
 def _is_stream(content_type: bytes) -> bool:
     kind = content_type.partition(b";")[0].strip().lower()
     return kind in (b"text/event-stream", b"application/x-ndjson", b"application/jsonl", b"application/stream+json")
-
-
-def why(attempt: Attempt) -> SitsError | None:
-    """What the ended attempt's answer means; also reads a whole answer's usage. None is a good answer."""
-    if attempt.error is not None or attempt.translation is not None:
-        return attempt.error
-    if not 200 <= attempt.status < 300:
-        return attempt.target.dialect.explain(attempt.status, attempt.exchange.error_headers, attempt.body)
-    return None
-
-
-__all__ = ["Attempt", "dialects", "why"]

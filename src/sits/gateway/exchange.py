@@ -6,6 +6,7 @@ that runs. It makes no decisions: those are the spine's.
 
 from __future__ import annotations
 
+from asyncio import Task
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from sits.gateway.wire import Request, Wire
 from sits.inner.ask import Ask, Operation
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import NEVER
-from sits.observe.trace import Trace
+from sits.observe.anatomy import Marks, anatomy, server_timing
 from sits.routing.plan import Choice, Plan
 from sits.routing.target import Target
 from sits.security.keys import KeyIdentity
@@ -43,13 +44,11 @@ class Exchange:
         "attempts",
         "choice",
         "client",
-        "done",
         "due",
         "error",
         "error_headers",
         "gone",
         "id",
-        "identity",
         "key",
         "opened",
         "operation",
@@ -62,8 +61,8 @@ class Exchange:
         "skipped_targets",
         "status",
         "table",
+        "task",
         "trace",
-        "waited",
         "wall",
         "wire",
     )
@@ -91,11 +90,9 @@ class Exchange:
         self.opened = False
         self.gone = False
         self.sent_bytes = 0
-        self.admitted = 0.0
-        self.done = 0.0
-        self.waited = 0.0
+        self.admitted = perf_counter()
         self.due = NEVER
-        self.identity: Identity | None = None
+        self.task: Task[None] | None = None
         self._ask: Ask | None = None
         self._first_due = NEVER
         self._comment_due = NEVER
@@ -158,17 +155,28 @@ class Exchange:
             target = attempt.target
             out.append((b"x-sits-served", target.upstream_model.encode()))
             out.append((b"x-sits-target", target.name.encode()))
+        parts = anatomy(self.marks(attempt), perf_counter())
         out.append((b"x-sits-attempts", b"%d" % len(self.attempts)))
-        out.append((b"x-sits-overhead", b"%.3f" % (self.overhead() * 1e3)))
+        out.append((b"x-sits-overhead", b"%.3f" % (parts.gateway * 1e3)))
+        out.append((b"server-timing", server_timing(parts)))
         return out
 
-    def overhead(self) -> float:
-        """Seconds of the gateway's own so far: all that was not spent waiting for an engine."""
-        now = perf_counter()
-        waiting = self.waited
-        if self.attempt is not None:
-            waiting += (self.attempt.headers or now) - self.attempt.sent
-        return max(0.0, now - self.request.received - waiting)
+    def marks(self, attempt: Attempt | None) -> Marks:
+        """The moments so far, those of `attempt` among them."""
+        received, admitted = self.request.received, self.admitted
+        if attempt is None:
+            return Marks(received, admitted)
+        sent, call = attempt.sent, attempt.call
+        return Marks(
+            received,
+            admitted,
+            self.attempts[0].sent,
+            sent,
+            sent + call.connect_time if call is not None else None,
+            attempt.headers or None,
+            attempt.first or attempt.headers or None,
+            attempt.over_at or None,
+        )
 
     # What the client's side tells us.
 
@@ -184,6 +192,11 @@ class Exchange:
     def on_resume(self) -> None:
         if self.attempt is not None and self.attempt.call is not None:
             self.attempt.call.resume()
+
+    def cut(self, error: SitsError) -> None:
+        """End it now; the client is told, in-band if need be."""
+        if self.attempt is not None:
+            self.attempt.stop(error)
 
     # What the sweep tells us.
 

@@ -68,7 +68,6 @@ def understand(x: Exchange) -> None:
     """What is asked for: the name and the few fields that routing needs; the body itself stays as it came."""
     x.peek = peek(x.request.body)
     x.requested = x.peek.model
-    x.admitted = perf_counter()
 
 
 def plan(x: Exchange) -> None:
@@ -94,13 +93,12 @@ async def run(x: Exchange) -> Attempt:
         SitsError: what the last one said.
     """
     assert x.plan is not None
-    pending = x.plan.targets
-    if len(pending) > 1 and x.request.headers.get(b"x-sits-fallback") == b"off":
-        pending = pending[:1]
+    pending = list(x.plan.targets)
+    if x.request.headers.get(b"x-sits-fallback") == b"off":
+        del pending[1:]
     error: SitsError | None = None
-    for position, target in enumerate(pending):
-        if error is not None and error.code is Code.CONTEXT_TOO_LONG and target not in larger:
-            continue
+    while pending:
+        target = pending.pop(0)
         try:
             request, translate = prepare(x, target)
         except SitsError as refusal:
@@ -113,17 +111,15 @@ async def run(x: Exchange) -> Attempt:
         error = attempt.error
         if error is None:
             return attempt
-        if error.code is Code.CONTEXT_TOO_LONG and not attempt.committed:
-            larger = after_too_long(target, pending[position + 1 :])
-        elif error.remedy is not Remedy.TRY_ELSEWHERE or x.gone:
-            raise error
+        if error.code is Code.CONTEXT_TOO_LONG:
+            pending = list(after_too_long(target, pending))
+        elif error.remedy is not Remedy.TRY_ELSEWHERE:
+            break
     assert error is not None
     raise error
 
 
-async def attempt_one(
-    x: Exchange, target: Target, request: Outgoing, translate: Callable[[], Translation] | None
-) -> Attempt:
+async def attempt_one(x: Exchange, target: Target, request: Outgoing, translate: Callable[[], Translation] | None) -> Attempt:
     """One try, seen to its end: `error` of what comes back says how it went."""
     over = x.service.loop.create_future()
     attempt = Attempt(x, target, over, translate)
@@ -142,7 +138,6 @@ async def attempt_one(
         raise
     check(x, attempt)
     x.attempt = None
-    x.waited += (attempt.headers or attempt.over_at) - attempt.sent
     return attempt
 
 
@@ -164,6 +159,8 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         SitsError: `unsupported`, the target's dialect has no words for something that is asked.
     """
     assert x.peek is not None
+    if target.contract is not None:
+        target.contract.check_request(x.request.body)
     dialect, stream = target.dialect, x.peek.stream
     path = dialect.relays.get(x.operation)
     extra: Headers = []
@@ -191,7 +188,10 @@ RELAYED_HEADERS = (b"anthropic-version", b"anthropic-beta", b"idempotency-key")
 
 def outbound(x: Exchange, target: Target, extra: Headers) -> Headers:
     """Outbound headers: the target's own, the trace with our span in it, the request id. Made afresh for every attempt."""
-    return [*target.headers, (b"traceparent", x.trace.outbound), (b"x-request-id", x.id.encode()), *extra]
+    trace = x.trace
+    if trace.state is not None:
+        extra.append((b"tracestate", trace.state))
+    return [*target.headers, (b"traceparent", trace.traceparent()), (b"x-request-id", x.id.encode()), *extra]
 
 
 def check(x: Exchange, attempt: Attempt) -> None:
@@ -207,10 +207,10 @@ def check(x: Exchange, attempt: Attempt) -> None:
         if x.operation in target.dialect.relays:
             attempt.reading = dialects.read_whole(x.operation, attempt.body)
         else:
-            attempt.body, attempt.reading = whole_bridge(
-                target.dialect, x.client, x.ask(), attempt.body, x.label(target)
-            )
+            attempt.body, attempt.reading = whole_bridge(target.dialect, x.client, x.ask(), attempt.body, x.label(target))
         attempt.error = attempt.reading.fault
+        if target.contract is not None and attempt.error is None:
+            target.contract.check_answer(attempt.body)
     except SitsError as error:
         attempt.error = error
 
@@ -255,6 +255,4 @@ def refuse(x: Exchange, error: SitsError) -> None:
 
 def record(x: Exchange) -> None:
     """Leave the decision record, the metrics and the access line; none of them waits for anything."""
-    x.done = perf_counter()
-    x.service.sweep.discard(x)
-    x.service.account(x)
+    x.service.finish(x)

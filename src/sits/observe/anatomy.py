@@ -83,12 +83,16 @@ def _between(mark: float | None, low: float, high: float) -> float:
 
 def server_timing(parts: Anatomy) -> bytes:
     """The value of `Server-Timing` and `x-sits-anatomy`, in milliseconds: `gateway;dur=0.12, queue;dur=0.00, ...`."""
-    return b"gateway;dur=%.2f, queue;dur=%.2f, retry;dur=%.2f, connect;dur=%.2f, first_token;dur=%.2f, decode;dur=%.2f, total;dur=%.2f" % (
-        parts.gateway * 1e3,
-        parts.queue * 1e3,
-        parts.retry * 1e3,
-        parts.connect * 1e3,
-        parts.first_token * 1e3,
-        parts.decode * 1e3,
-        parts.total * 1e3,
+    return (
+        b"gateway;dur=%.2f, queue;dur=%.2f, retry;dur=%.2f, connect;dur=%.2f, "
+        b"first_token;dur=%.2f, decode;dur=%.2f, total;dur=%.2f"
+        % (
+            parts.gateway * 1e3,
+            parts.queue * 1e3,
+            parts.retry * 1e3,
+            parts.connect * 1e3,
+            parts.first_token * 1e3,
+            parts.decode * 1e3,
+            parts.total * 1e3,
+        )
     )

@@ -115,7 +115,9 @@ METRICS: tuple[Metric, ...] = (
         "Version of the configuration in force; with several workers, the oldest that one of them still has.",
         merge="min",
     ),
-    Metric("sits_config_rejected_total", "counter", "Changes of the configuration that were refused because they were not valid."),
+    Metric(
+        "sits_config_rejected_total", "counter", "Changes of the configuration that were refused because they were not valid."
+    ),
     Metric(
         "sits_config_last_reload_success",
         "gauge",
@@ -146,10 +148,11 @@ def metrics_page() -> str:
     out = [
         "# Metrics",
         "",
-        "`GET /metrics` answers in the Prometheus text format 0.0.4, or in OpenMetrics 1.0 when `Accept` asks for it. In OpenMetrics each",
-        "bucket of a histogram carries the trace id of the last request that fell into it, as an exemplar. Label values are names of the",
-        f"configuration only: what a client made up counts under `{UNKNOWN}`, and a metric at its cap of series goes on under `{OVERFLOW}`.",
-        "With several workers the figures are those of all of them together. This page is rendered from `sits.observe.catalogue`.",
+        "`GET /metrics` answers in the Prometheus text format 0.0.4, or in OpenMetrics 1.0 when `Accept` asks for it. In OpenMetrics",
+        "each bucket of a histogram carries the trace id of the last request that fell into it, as an exemplar. Label values are",
+        f"names of the configuration only: what a client made up counts under `{UNKNOWN}`, and a metric at its cap of series goes",
+        f"on under `{OVERFLOW}`. With several workers the figures are those of all of them together. This page is rendered from",
+        "`sits.observe.catalogue`.",
         "",
         "| name | kind | unit | labels | meaning |",
         "| --- | --- | --- | --- | --- |",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from operator import itemgetter
 
 import msgspec
 
@@ -97,8 +98,8 @@ def _add(row: Metric, into: SeriesDump, other: SeriesDump) -> None:
     into.value += other.value
     if row.kind == "histogram":
         into.counts = [a + b for a, b in zip(into.counts, other.counts, strict=True)]
-        latest = {bucket: (bucket, *rest) for bucket, *rest in sorted(into.exemplars + other.exemplars, key=lambda e: e[3])}
-        into.exemplars = [(bucket, str(trace), float(value), float(at)) for bucket, trace, value, at in latest.values()]
+        latest = {exemplar[0]: exemplar for exemplar in sorted(into.exemplars + other.exemplars, key=itemgetter(3))}
+        into.exemplars = list(latest.values())
 
 
 def _family(lines: list[str], row: Metric, series: dict[tuple[str, ...], SeriesDump], openmetrics: bool) -> None:

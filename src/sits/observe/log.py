@@ -21,9 +21,9 @@ from sits.observe.metrics import Counter
 from sits.observe.record import Record
 from sits.observe.redact import Redactor
 from sits.observe.stamp import rfc3339
-from sits.observe.trace import TraceContext
+from sits.observe.trace import Trace
 
-current_trace: ContextVar[TraceContext | None] = ContextVar("current_trace", default=None)
+current_trace: ContextVar[Trace | None] = ContextVar("current_trace", default=None)
 """The trace that code without an exchange at hand logs under; an explicit `extra={"trace_id": ...}` wins."""
 
 _BATCH = 32
@@ -65,10 +65,18 @@ class LineWriter:
                 batch = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
                 taken += len(batch)
                 try:
-                    self._write(self._redactor.line(b"".join(encode(item) for item in batch)))
+                    self._write(self._redactor.line(b"".join(self._encode(item) for item in batch)))
                 except OSError:  # The reader of stderr is gone or full: there is nobody to tell but the metric.
                     self._dropped.value += len(batch)
         return taken
+
+    def _encode(self, item: Record | dict[str, Any]) -> bytes:
+        """The line, or nothing (and one more dropped) for what JSON cannot say, such as a lone surrogate."""
+        try:
+            return encode(item)
+        except (TypeError, ValueError, msgspec.MsgspecError):
+            self._dropped.value += 1
+            return b""
 
     def start(self, every: float = 0.05) -> None:
         """Write what is queued every so many seconds, from a daemon thread. Call it after any fork."""
@@ -150,4 +158,3 @@ def log_to(lines: LineWriter, level: str) -> Callable[[], None]:
         root.setLevel(before)
 
     return undo
-

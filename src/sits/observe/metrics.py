@@ -82,7 +82,7 @@ class Family(Generic[S]):
     def __init__(self, row: Metric, make: Callable[[], S], cap: int) -> None:
         self.row = row
         self.children: dict[tuple[str, ...], S] = {}
-        self._make = make
+        self._make: Callable[[], S] = make
         self._cap = cap
 
     def series(self, *values: str) -> S:
@@ -125,7 +125,19 @@ class Dump(msgspec.Struct, array_like=True):
 class Meter:
     """All series of one (endpoint, route, served model): a finished exchange is one call of `done`."""
 
-    __slots__ = ("_durations", "_labels", "_operation", "_registry", "_requests", "_route", "first", "inward", "outward", "overhead", "pace")
+    __slots__ = (
+        "_durations",
+        "_labels",
+        "_operation",
+        "_registry",
+        "_requests",
+        "_route",
+        "first",
+        "inward",
+        "outward",
+        "overhead",
+        "pace",
+    )
 
     def __init__(self, registry: Registry, operation: Operation, route: str, served: str, provider: str) -> None:
         labels = (OPERATION_NAMES.get(operation, operation), provider, route, served)

@@ -24,6 +24,8 @@ _CAPACITY = 4096
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))"
 _VALUE = r"""[^\s"'\\,;&)}\]<>]"""
 _NAME = r"(?:x-api-key|api[-_]?key|(?:proxy-)?authorization|access[-_]token|client[-_]secret|password)"
+_GIVEN = r"""(?:[\\"']{0,3}\s?[:=]\s?|[\\"']{1,3},\s?)b?[\\"']{0,3}"""
+"""Between name and value: `: `, `=`, `": "`, and the `', b'` of a pair in Python's spelling; quotes may be escaped."""
 
 _SHAPES: tuple[tuple[str, str], ...] = (
     # Keys with a prefix of their own: SITS, OpenAI / Anthropic / OpenRouter, Google, Hugging Face, Groq, xAI, GitHub, AWS, JWT.
@@ -35,15 +37,15 @@ _SHAPES: tuple[tuple[str, str], ...] = (
     (_START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", MASK),
     # Credentials by where they stand; what says so is kept.
     (r"(?i)((?:bearer|basic)\s+)" + _VALUE + r"{8,}", r"\1" + MASK),
-    (r"(?i)(" + _NAME + r"""(?:[\\"']{0,3}\s?[:=]\s?|[\\"']{1,3},\s?)b?[\\"']{0,3}(?:bearer\s+|basic\s+)?)""" + _VALUE + "{4,}", r"\1" + MASK),
+    (r"(?i)(" + _NAME + _GIVEN + r"(?:bearer\s+|basic\s+)?)" + _VALUE + "{4,}", r"\1" + MASK),
     (r"(?i)([?&](?:api[-_]?key|key|token|access_token|sig|signature|password|secret)=)" + _VALUE + r"+", r"\1" + MASK),
     (r"""(://)[^\s/"'\\@?#]+(?=@)""", r"\1" + MASK),
 )  # fmt: skip
 
 _NEEDLES = (
-    "sits-", "sk-", "aiza", "hf_", "gsk_", "xai-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "nvapi-", "akia", "asia",
-    "eyj", "bearer", "basic", "api-key", "api_key", "apikey", "authorization", "access-token", "access_token", "client-secret",
-    "client_secret", "password", "key=", "token=", "sig=", "signature=", "secret=", "://",
+    "sits-", "sk-", "aiza", "hf_", "gsk_", "xai-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "nvapi-", "akia",
+    "asia", "eyj", "bearer", "basic", "api-key", "api_key", "apikey", "authorization", "access-token", "access_token",
+    "client-secret", "client_secret", "password", "key=", "token=", "sig=", "signature=", "secret=", "://",
 )  # fmt: skip
 """In lower case: no shape matches where none of these is."""
 

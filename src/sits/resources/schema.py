@@ -83,8 +83,8 @@ def resource_page() -> str:
         "",
         "Everything that can be declared. Made from `sits/resources/kinds.py`; do not edit by hand.",
         "",
-        "A resource is a mapping with `apiVersion`, `kind`, `metadata` and `spec`. YAML files may hold several, separated by `---`;",
-        "JSON files hold one, or a list. Names on the wire are camelCase; secrets are references (`env:NAME`, `file:PATH`);",
+        "A resource is a mapping with `apiVersion`, `kind`, `metadata` and `spec`. YAML files may hold several, separated",
+        "by `---`; JSON files hold one, or a list. Names on the wire are camelCase. Secrets are references: `env:NAME`, `file:PATH`;",
         "relative paths are relative to the file that names them.",
         "",
         "`sits validate PATH` checks a file or a folder, `sits schema` prints the JSON Schema.",
@@ -104,7 +104,15 @@ def resource_page() -> str:
 def _section(struct: type, level: int) -> list[str]:
     info = cast("StructType", type_info(struct))
     texts = descriptions()[struct.__name__]
-    lines = ["", f"{'#' * level} {struct.__name__}", "", texts[""], "", "| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+    lines = [
+        "",
+        f"{'#' * level} {struct.__name__}",
+        "",
+        texts[""],
+        "",
+        "| field | type | default | meaning |",
+        "| --- | --- | --- | --- |",
+    ]
     if info.tag is not None:
         lines.append(f"| `kind` | `{info.tag}` | needed | Which kind of resource this is. |")
     for field in info.fields:
@@ -123,7 +131,7 @@ def _words(info: Any) -> str:
 
 
 def _default(default: Any, factory: Any) -> str:
-    if default is msgspec.inspect.NODEFAULT:
+    if default is msgspec.NODEFAULT:
         default = factory()
     if default is None:
         return "—"

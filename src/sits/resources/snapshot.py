@@ -249,14 +249,15 @@ def _anchored(model: Model, folder: pathlib.Path | None) -> Model:
             return value
         return f"file:{folder / value.removeprefix('file:')}"
 
+    def references(value: str | list[str]) -> str | list[str]:
+        return (reference(value) or value) if isinstance(value, str) else [reference(part) or part for part in value]
+
     tls, local = spec.tls, spec.local
     if tls is not None:
         tls = structs.replace(tls, ca=path(tls.ca), cert=path(tls.cert), key=path(tls.key))
     if local is not None:
-        parts = [local.source] if isinstance(local.source, str) else local.source
-        sources = [reference(part) or part for part in parts]
-        source = sources[0] if isinstance(local.source, str) else sources
-        local = structs.replace(local, source=source, library=reference(local.library))
+        library = None if local.library is None else references(local.library)
+        local = structs.replace(local, source=references(local.source), library=library)
     headers = {name: (reference(value) or value) if is_reference(value) else value for name, value in spec.headers.items()}
     changed = structs.replace(spec, api_key=reference(spec.api_key), headers=headers, tls=tls, local=local)
     return structs.replace(model, spec=changed)

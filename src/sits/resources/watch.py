@@ -183,8 +183,7 @@ async def _wakes(path: pathlib.Path, stop: asyncio.Event, poll: float) -> AsyncI
     from watchfiles import awatch
 
     while not stop.is_set():
-        whole = path.is_dir()
-        folder = path if whole else path.parent
+        folder = _folder(path)
         before = _identity(folder)
         yield
         if before is None:
@@ -198,7 +197,7 @@ async def _wakes(path: pathlib.Path, stop: asyncio.Event, poll: float) -> AsyncI
             stop_event=stop,
             rust_timeout=int(poll * 1000),
             yield_on_timeout=True,
-            recursive=whole,
+            recursive=folder == path,
         )
         try:
             async with contextlib.aclosing(events):
@@ -209,6 +208,10 @@ async def _wakes(path: pathlib.Path, stop: asyncio.Event, poll: float) -> AsyncI
                         break
         except FileNotFoundError:
             await _pause(stop, poll)
+
+
+def _folder(path: pathlib.Path) -> pathlib.Path:
+    return path.parent if path.is_file() else path
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:

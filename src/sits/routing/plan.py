@@ -25,6 +25,8 @@ class Plan:
     """The random number in [0, 1) that chose the first one; None where there was nothing to choose."""
     filtered: Sequence[tuple[str, str]] = ()
     """(target, reason) of those that were left out."""
+    weighed: Sequence[tuple[Target, float]] = ()
+    """Who took part in the draw, with what weight."""
 
 
 class Choice:
@@ -33,7 +35,11 @@ class Choice:
     __slots__ = ("_bounds", "_every", "_only", "attempts", "backends", "common", "fallbacks", "route", "total", "weights")
 
     def __init__(
-        self, route: Route | None, backends: Sequence[tuple[Target, float]], fallbacks: Sequence[Target], attempts: int | None = None
+        self,
+        route: Route | None,
+        backends: Sequence[tuple[Target, float]],
+        fallbacks: Sequence[Target],
+        attempts: int | None = None,
     ) -> None:
         drawable = [(target, weight) for target, weight in backends if weight > 0]
         self.route = route
@@ -48,6 +54,11 @@ class Choice:
         self.common = frozenset.intersection(*(target.capabilities for target in every)) if every else frozenset()
         """What every target can do: a request that needs no more is not filtered at all."""
         self._only = Plan(every[:attempts]) if len(self.backends) == 1 else None
+
+    @property
+    def targets(self) -> Sequence[Target]:
+        """Everybody that could be asked, backends first."""
+        return self._every
 
     @property
     def name(self) -> str:
@@ -72,7 +83,9 @@ class Choice:
             fallbacks = [t for t in fallbacks if _able(t, wanted, filtered)]
         if not backends and not fallbacks:
             raise SitsError(Code.UNSUPPORTED, _nobody(self.name, filtered))
+        weighed: Sequence[tuple[Target, float]] = ()
         if len(backends) > 1:
+            weighed = tuple(zip(backends, weights, strict=True))
             first = min(bisect_right(bounds, random * bounds[-1]), len(backends) - 1)  # the product may round up to the end
             others = sorted((i for i in range(len(backends)) if i != first), key=lambda i: -weights[i])
             backends = (backends[first], *(backends[i] for i in others))
@@ -80,7 +93,7 @@ class Choice:
         else:
             drawn = None
         order = dict.fromkeys((*backends, *fallbacks), None)
-        return Plan(tuple(order)[: self.attempts], drawn, filtered)
+        return Plan(tuple(order)[: self.attempts], drawn, filtered, weighed)
 
 
 def _able(target: Target, wanted: frozenset[str], filtered: list[tuple[str, str]]) -> bool:

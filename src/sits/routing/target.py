@@ -13,6 +13,7 @@ from sits.dialects.base import UpstreamDialect
 from sits.engines.base import Deadlines, Engine, Headers
 from sits.inner.ask import Operation
 from sits.resources.kinds import Model
+from sits.routing.contract import Contract
 
 CHAT_LIKE: frozenset[Operation] = frozenset(("chat", "responses", "messages", "count_tokens"))
 EVERYTHING = frozenset(
@@ -41,6 +42,7 @@ class Target:
     headers: Headers
     """The constant outbound headers: content type, user agent, credential, declared extras."""
     model: Model
+    contract: Contract | None = None
 
 
 def capabilities_of(model: Model) -> frozenset[str]:

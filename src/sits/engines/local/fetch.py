@@ -151,7 +151,9 @@ def _copy(
 
 
 def _mismatch(wanted: Wanted, got: str) -> Exception:
-    return refused(f"{wanted.sources[0]} is not what was pinned: sha256 {wanted.sha256} was declared, {got} came; nothing was kept")
+    return refused(
+        f"{wanted.sources[0]} is not what was pinned: sha256 {wanted.sha256} was declared, {got} came; nothing was kept"
+    )
 
 
 @contextlib.contextmanager

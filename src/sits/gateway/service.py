@@ -1,0 +1,138 @@
+"""The gateway of one process: takes requests, holds what is in force, ends what it started.
+
+Everything that lives as long as the process hangs here: the table that requests are served by, the sweep that watches
+deadlines, metrics, records and logs. Clocks and randomness are passed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from sits import dialects
+from sits.gateway import spine
+from sits.gateway.account import account
+from sits.gateway.exchange import Exchange
+from sits.gateway.table import Table
+from sits.gateway.wire import Request, Wire
+from sits.inner.ask import Operation
+from sits.inner.errors import Code, SitsError
+from sits.inner.sweep import Sweep
+from sits.observe.log import LineWriter
+from sits.observe.metrics import Registry
+from sits.observe.record import Ring
+from sits.observe.redact import Redactor
+from sits.observe.trace import TraceContext, request_id, trace_context
+
+_log = logging.getLogger("sits.gateway")
+
+OPERATIONS: dict[bytes, Operation] = {
+    b"/v1/chat/completions": "chat",
+    b"/v1/completions": "completions",
+    b"/v1/embeddings": "embeddings",
+    b"/v1/responses": "responses",
+    b"/v1/messages": "messages",
+    b"/v1/messages/count_tokens": "count_tokens",
+}
+"""The data plane: each takes POST and goes down the spine."""
+
+Aside = Callable[[Request, Wire], None]
+"""Takes every request that is not for the data plane."""
+
+
+class Service:
+    """One process's gateway. `handle` is the `Handler` that the fronts call."""
+
+    def __init__(
+        self,
+        table: Table,
+        sweep: Sweep,
+        redactor: Redactor,
+        registry: Registry,
+        lines: LineWriter,
+        aside: Aside,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        chance: random.Random,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.table = table
+        self.sweep = sweep
+        self.redactor = redactor
+        self.registry = registry
+        self.lines = lines
+        self.loop = loop
+        self.wall = wall
+        self.random = chance.random
+        self.live: set[Exchange] = set()
+        self.draining = False
+        self.ring = Ring(table.snapshot.settings.records)
+        self.comment_seconds = table.snapshot.settings.sse_keep_alive_seconds
+        self._bits = chance.getrandbits
+        self._aside = aside
+        self._clients = {path: dialects.client(operation) for path, operation in OPERATIONS.items()}
+        self._idle: asyncio.Future[None] | None = None
+
+    def handle(self, request: Request, wire: Wire) -> None:
+        """Take one request and answer it, now or later."""
+        operation = OPERATIONS.get(request.path)
+        if operation is None or request.method != b"POST":
+            self._aside(request, wire)
+            return
+        x = Exchange(self, request, wire, operation, self._clients[request.path])
+        self.live.add(x)
+        x.table.live += 1
+        wire.listener = x
+        x.gone = wire.gone
+        x.task = self.loop.create_task(spine.serve(x))
+
+    def identify(self, headers: dict[bytes, bytes]) -> tuple[str, TraceContext]:
+        """The request id and our span, continued from the client's headers where these are valid."""
+        context = trace_context(headers.get(b"traceparent"), headers.get(b"tracestate"), self._bits)
+        return request_id(headers.get(b"x-request-id"), self.wall(), self._bits), context
+
+    def finish(self, x: Exchange) -> None:
+        """An exchange is over: account for it and let go of it."""
+        self.live.discard(x)
+        self.sweep.discard(x)
+        x.table.live -= 1
+        account(x, self.registry, self.ring, self.lines if x.table.snapshot.settings.access_log else None)
+        if self._idle is not None and not self.live and not self._idle.done():
+            self._idle.set_result(None)
+
+    def take(self, table: Table) -> None:
+        """Serve new requests by this table; those under way keep theirs."""
+        old = self.table.snapshot.settings
+        self.table = table
+        settings = table.snapshot.settings
+        self.comment_seconds = settings.sse_keep_alive_seconds
+        if settings.records != old.records:
+            ring = Ring(settings.records)
+            for record in reversed(list(self.ring)[: settings.records]):
+                ring.put(record)
+            self.ring = ring
+        self.redactor.learn(table.secrets)
+
+    async def drain(self, seconds: float) -> int:
+        """Wait until nothing is under way, at most so long; then tell what is left in-band and end it.
+
+        Returns the number of exchanges that had to be cut.
+        """
+        self.draining = True
+        if self.live:
+            self._idle = self.loop.create_future()
+            try:
+                await asyncio.wait_for(self._idle, seconds)
+            except TimeoutError:
+                _log.warning("grace is over: %d answers are cut", len(self.live))
+        left = list(self.live)
+        for x in left:
+            x.cut(
+                SitsError(Code.DRAINING, "the gateway is shutting down and the grace for running answers is over", retry_after=1)
+            )
+        if left:
+            await asyncio.wait([x.task for x in left if x.task is not None], timeout=2.0)
+        return len(left)

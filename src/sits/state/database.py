@@ -1,0 +1,149 @@
+"""What must survive a restart: one SQLite file in the data folder, opened by every worker.
+
+Synchronous and small, for the admin path: call it from a worker thread, never while a request waits. Each write is one
+transaction that is on the disk (`synchronous=FULL`) when the call returns, so what was confirmed outlives a kill -9.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sits.inner.errors import Code, SitsError
+
+FILE = "sits.db"
+_BUSY_SECONDS = 10.0
+"""How long one process waits for another one's transaction; ours take a few milliseconds."""
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE registrations (name TEXT PRIMARY KEY, body TEXT NOT NULL, made_by TEXT NOT NULL, made_at REAL NOT NULL) STRICT;
+    CREATE TABLE stored_keys (name TEXT PRIMARY KEY, body TEXT NOT NULL, made_by TEXT NOT NULL, made_at REAL NOT NULL) STRICT;
+    """,
+)
+"""Each takes the file from version N (its place) to N + 1. Released ones never change; statements end with a semicolon."""
+
+
+class Database:
+    """An open data folder. May be shared by the threads of a process, and the file by processes; not across a fork."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open `folder/sits.db`, made when missing (folder 0700, file 0600) and brought to the current version.
+
+        Raises:
+            SitsError: `internal_error`, the message says what is wrong with which file and what to do.
+        """
+        self.path = folder / FILE
+        self._lock = threading.RLock()
+        with self._told():
+            _make(folder, self.path)
+            # check_same_thread: worker threads take turns under the lock.
+            self._connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            with self._told():
+                self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file. Safe to repeat; nothing else may be called after it."""
+        with self._lock:
+            self._connection.close()
+
+    def changes(self) -> tuple[int, int]:
+        """A token that differs from an earlier one when anything was written since, by this process or another. 4 us."""
+        with self._told():
+            row = self._connection.execute("PRAGMA data_version").fetchone()
+            return row[0], self._connection.total_changes
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        with self._told():
+            return self._connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One durable transaction: all of the block, or nothing of it when it raises."""
+        with self._told():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Under the lock, with the errors of SQLite and the system in words of ours."""
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                name = getattr(error, "sqlite_errorname", type(error).__name__)
+                raise SitsError(Code.INTERNAL, f"{self.path}: {error} ({name}); {_advice(name)}") from error
+            except OSError as error:
+                raise SitsError(Code.INTERNAL, f"{error.filename or self.path}: {error.strerror}") from error
+
+    def _prepare(self) -> None:
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        _enter_wal(self._connection)
+        self._connection.execute("PRAGMA synchronous = FULL")
+        if self._version() == len(MIGRATIONS):
+            return
+        with self.writing():
+            # Asked again under the lock: another worker may have just done it.
+            version = self._version()
+            if version > len(MIGRATIONS):
+                message = f"{self.path} has version {version}, this program knows {len(MIGRATIONS)}: use a newer sits"
+                raise SitsError(Code.INTERNAL, message)
+            for number, script in enumerate(MIGRATIONS[version:], version + 1):
+                for statement in script.split(";"):
+                    self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA user_version = {number}")
+
+    def _version(self) -> int:
+        version: int = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        return version
+
+
+def _make(folder: Path, path: Path) -> None:
+    """Create what is missing for the owner alone. A folder that was there keeps its mode; the file never stays readable."""
+    if not folder.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """Turn on the write-ahead log. SQLite does not wait for others on this one switch, so several workers that open a new
+    file at the same moment have to try again."""
+    give_up = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(0.005)
+
+
+def _advice(name: str) -> str:
+    if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
+        return "move the file away and start again, or put a backup in its place"
+    if name.startswith("SQLITE_BUSY"):
+        return "another process holds it; try again"
+    if name == "SQLITE_FULL":
+        return "the disk is full"
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return "the file and its folder must belong to the user that runs sits"
+    return "see the codes at sqlite.org/rescode.html"
