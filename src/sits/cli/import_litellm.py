@@ -14,11 +14,11 @@ from sits.resources.problem import ConfigError
 
 
 @click.group("import")
-def import_group() -> None:
+def import_() -> None:
     """Make resources from the configuration of another gateway."""
 
 
-@import_group.command()
+@import_.command()
 @click.argument("config", type=click.Path(path_type=pathlib.Path, exists=True, dir_okay=False))
 @click.option(
     "-o", "--output", type=click.Path(path_type=pathlib.Path, file_okay=False), required=True, help="Folder to write to."

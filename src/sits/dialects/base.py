@@ -134,21 +134,34 @@ class UpstreamDialect(Protocol):
 
 
 class Translation(Protocol):
-    """One streamed upstream answer on its way to one client."""
+    """One streamed upstream answer on its way to one client. Nothing is given out before the first content."""
 
-    committed: bool
-    """Whether content (text, reasoning, tool call, refusal) has passed: from then on no other target may be tried."""
-    finished: bool
-    """Whether the answer is complete: its finish (and terminator, where the dialect has one) was seen."""
-    fault: SitsError | None
-    """The in-band error that ended it, if one did; bytes returned before stay valid."""
-    usage: Usage | None
-    finish: str | None
-    """The first choice's finish reason, in the inner form's words."""
-    skipped: int
-    """Unreadable events left out."""
-    pieces: int
-    """Content events seen: an estimate of tokens where the upstream says no usage."""
+    @property
+    def committed(self) -> bool:
+        """Whether content (text, reasoning, tool call, refusal) has passed: from then on no other target may be tried."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the answer is complete: its finish (and terminator, where the dialect has one) was seen."""
+
+    @property
+    def fault(self) -> SitsError | None:
+        """The in-band error that ended it, if one did; bytes returned before stay valid."""
+
+    @property
+    def usage(self) -> Usage | None: ...
+
+    @property
+    def finish(self) -> str | None:
+        """The first choice's finish reason, in the inner form's words."""
+
+    @property
+    def skipped(self) -> int:
+        """Unreadable events left out."""
+
+    @property
+    def pieces(self) -> int:
+        """Content events seen: an estimate of tokens where the upstream says no usage."""
 
     def feed(self, piece: bytes) -> bytes:
         """The client's bytes for an upstream's piece, however it was cut; may be empty. Never raises."""

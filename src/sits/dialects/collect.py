@@ -96,5 +96,7 @@ def _join(before: dict[str, Any] | None, after: Any) -> dict[str, Any] | None:
     joined = dict(before)
     for key, value in after.items():
         held = joined.get(key)
-        joined[key] = [*held, *value] if isinstance(held, list) and isinstance(value, list) else (held if value is None else value)
+        joined[key] = (
+            [*held, *value] if isinstance(held, list) and isinstance(value, list) else (held if value is None else value)
+        )
     return joined

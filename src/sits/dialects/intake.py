@@ -95,10 +95,8 @@ def explain(exc: msgspec.ValidationError, at: str = "") -> SitsError:
     where = f"'{param}'" if param else "the request body"
     if wrong := _EXPECTED.match(reason):
         wanted = " or ".join(_NAMES.get(name, name) for name in wrong.group(1).split(" | ") if name != "null")
-        return refuse(
-            param or None,
-            f"Invalid type for {where}: expected {wanted or 'null'}, but got {_NAMES.get(wrong.group(2), wrong.group(2))} instead.",
-        )
+        got = _NAMES.get(wrong.group(2), wrong.group(2))
+        return refuse(param or None, f"Invalid type for {where}: expected {wanted or 'null'}, but got {got} instead.")
     if limit := _RANGE.match(reason):
         return refuse(param or None, f"Invalid value for {where}: it must be {limit.group(1)} {limit.group(2)}.")
     if _LENGTH.match(reason):

@@ -28,17 +28,20 @@ TYPES = {
 """OpenAI's `type` by status; other 4xx are the request's fault, 5xx the server's."""
 
 TOO_LONG = re.compile(
-    r"maximum context length|context[_ ]length[_ ]exceeded|exceed_context_size|exceeds? the (?:available )?context (?:size|window|length)"
-    r"|longer than the (?:model's )?context|maximum model length|max_model_len|prompt is too long"
-    r"|`?inputs`?(?: tokens)? (?:\+ `?max_new_tokens`? )?must (?:be|have)|input is too long|input length .* exceeds"
-    r"|too many tokens|exceeds? the maximum (?:number of tokens|input length|allowed length)",
+    r"maximum context length|context[_ ]length[_ ]exceeded|exceed_context_size|maximum model length|max_model_len"
+    r"|exceeds? the (?:available |model's )?(?:maximum )?context|longer than the (?:model's |maximum )?context"
+    r"|prompt is too long|input is too long|too many tokens|input length .* exceeds"
+    r"|`?inputs`?(?: tokens)? (?:\+ `?max_new_tokens`? )?must (?:be|have)"
+    r"|exceeds? the maximum (?:number of tokens|input length|allowed length)",
     re.IGNORECASE,
 )
 """How OpenAI, vLLM, SGLang, llama.cpp, TGI and others say that the prompt does not fit."""
 
 _RATE = re.compile(r"rate[_ ]?limit|insufficient_quota|quota|too_many_requests|resource_exhausted", re.IGNORECASE)
 _AUTH = re.compile(r"authentication|permission|invalid_api_key|unauthorized|forbidden", re.IGNORECASE)
-_REQUEST = re.compile(r"invalid_request|badrequest|bad_request|invalid_argument|not_?found|unprocessable|validation", re.IGNORECASE)
+_REQUEST = re.compile(
+    r"invalid_request|badrequest|bad_request|invalid_argument|not_?found|unprocessable|validation", re.IGNORECASE
+)
 
 
 def body(error: SitsError, request_id: str) -> bytes:

@@ -136,7 +136,9 @@ def _string(part: dict[str, Any], key: str, place: str) -> str:
     return typed(part[key], str, f"{place}.{key}")
 
 
-def write_messages(messages: Sequence[Message], *, same_family: bool, developer: bool, reasoning: str | None) -> list[dict[str, Any]]:
+def write_messages(
+    messages: Sequence[Message], *, same_family: bool, developer: bool, reasoning: str | None
+) -> list[dict[str, Any]]:
     """The conversation as a server of this family reads it.
 
     Images in tool results have no place in a `tool` message: they follow in a user message once the run of results is over.
@@ -147,9 +149,9 @@ def write_messages(messages: Sequence[Message], *, same_family: bool, developer:
     for message in messages:
         results = [part for part in message.parts if isinstance(part, ToolResultPart)]
         for result in results:
-            texts = [part.text for part in result.content if isinstance(part, TextPart)]
-            named = {"name": message.name} if message.name else {}
-            out.append({"role": "tool", "tool_call_id": result.id, **named, "content": "\n".join(texts)})
+            texts = [part for part in result.content if isinstance(part, TextPart)]
+            extra = message.extra if same_family else {}
+            out.append({**extra, "role": "tool", "tool_call_id": result.id, "content": _write_content(texts)})
             shown += [_image(part) for part in result.content if isinstance(part, ImagePart)]
         rest = [part for part in message.parts if not isinstance(part, ToolResultPart)]
         if results and not rest:
@@ -178,9 +180,9 @@ def _write_message(
     out["content"] = _write_content(content) if content or not (calls or "refusal" in out) else None
     if message.name is not None:
         out["name"] = message.name
-    if thought := "".join(part.text for part in parts if isinstance(part, ReasoningPart)):
-        if reasoning is not None:
-            out[reasoning] = thought
+    thought = "".join(part.text for part in parts if isinstance(part, ReasoningPart))
+    if thought and reasoning is not None:
+        out[reasoning] = thought
     if calls:
         out["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}} for call in calls

@@ -16,6 +16,10 @@ from sits.inner.ask import Operation
 from sits.inner.event import FinishReason
 
 
+ABSENT = msgspec.Raw()
+_EMPTY = (b"", b"null", b"{}")
+
+
 class _Function(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: str | None = None
@@ -23,7 +27,7 @@ class _Function(msgspec.Struct, gc=False):
 
 class _Call(msgspec.Struct, gc=False):
     function: _Function | None = None
-    custom: msgspec.Raw | None = None
+    custom: msgspec.Raw = ABSENT
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -33,7 +37,7 @@ class _Delta(msgspec.Struct, gc=False):
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
     function_call: _Function | None = None
-    audio: msgspec.Raw | None = None
+    audio: msgspec.Raw = ABSENT
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -46,7 +50,7 @@ class _Choice(msgspec.Struct, gc=False):
 class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: WireUsage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = ABSENT
 
 
 _decode = msgspec.json.Decoder(_Chunk).decode
@@ -58,7 +62,7 @@ def watch_openai(_event: str, data: bytes) -> Mark:
         chunk = _decode(data)
     except (msgspec.MsgspecError, RecursionError):
         return DONE if data.strip() == b"[DONE]" else _watch_odd(data)
-    if chunk.error is not None or not chunk.choices:
+    if chunk.error is not ABSENT or not chunk.choices:
         return _watch_rest(chunk, data)
     content = False
     finish = None
@@ -85,13 +89,13 @@ def _says(delta: _Delta) -> bool:
         or delta.refusal
         or (delta.tool_calls and (_calls(delta.tool_calls[0]) or any(map(_calls, delta.tool_calls))))
         or (delta.function_call is not None and (delta.function_call.name or delta.function_call.arguments))
-        or (delta.audio is not None and bytes(delta.audio) not in (b"null", b"{}"))
+        or (delta.audio is not ABSENT and bytes(delta.audio) not in _EMPTY)
     )
 
 
 def _calls(call: _Call) -> bool:
     function = call.function
-    return call.custom is not None or (function is not None and bool(function.name or function.arguments))
+    return call.custom is not ABSENT or (function is not None and bool(function.name or function.arguments))
 
 
 def _mark(content: bool, finish: FinishReason | None, usage: WireUsage | None) -> Mark:
@@ -105,11 +109,8 @@ def _plain(content: bool, finish: FinishReason | None) -> Mark:
 
 def _watch_rest(chunk: _Chunk, data: bytes) -> Mark:
     """An event without choices: usage, an error, or something that is neither."""
-    if chunk.error is not None:
-        try:
-            return Mark(fault=openai_errors.fault(lenient(bytes(chunk.error))))
-        except ValueError:
-            return Mark(fault=openai_errors.fault("The model server reported an error that could not be read."))
+    if chunk.error is not ABSENT:
+        return _watch_odd(data)
     if chunk.usage is not None:
         return Mark(usage=chunk.usage.inner(), hide=True)
     return _watch_odd(data)
@@ -148,11 +149,15 @@ def _says_oddly(choice: dict[str, Any]) -> bool:
     return any(delta.get(key) for key in _Delta.__struct_fields__)
 
 
+class _Vector(msgspec.Struct, gc=False):
+    """One embedding; its numbers are skipped unread."""
+
+
 class _Answer(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
-    data: msgspec.Raw | None = None
+    data: list[_Vector] | None = None
     usage: WireUsage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = ABSENT
 
 
 _decode_answer = msgspec.json.Decoder(_Answer).decode
@@ -166,7 +171,7 @@ def read_whole(operation: Operation, body: bytes) -> Reading:
     except (msgspec.MsgspecError, RecursionError):
         return _read_odd(operation, body)
     held = answer.data if operation == "embeddings" else answer.choices
-    if answer.error is not None or not held:
+    if answer.error is not ABSENT or not held:
         return _read_odd(operation, body)
     usage = answer.usage.inner() if answer.usage is not None else None
     finish = next((choice.finish_reason for choice in answer.choices or () if choice.index == 0), None)
@@ -201,6 +206,8 @@ def whole_fault(value: dict[str, Any]) -> Any:
     """The error inside a whole 2xx answer, if it is one."""
     if value.get("error"):
         return openai_errors.fault(value["error"])
-    if value.get("object") == "error" or ("choices" not in value and "data" not in value and isinstance(value.get("message"), str)):
+    if value.get("object") == "error" or (
+        "choices" not in value and "data" not in value and isinstance(value.get("message"), str)
+    ):
         return openai_errors.fault(value)
     return None

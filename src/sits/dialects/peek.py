@@ -11,7 +11,10 @@ from typing import Any
 
 import msgspec
 
-from sits.dialects.intake import lenient, refuse, unreadable
+from sits.dialects.intake import explain, lenient, refuse, unreadable
+
+
+ABSENT = msgspec.Raw()
 
 
 class _StreamOptions(msgspec.Struct, gc=False):
@@ -34,8 +37,9 @@ class _Body(msgspec.Struct, gc=False):
     functions: list[msgspec.Raw] | None = None
     response_format: _Format | None = None
     logprobs: bool | int | None = None
-    text: msgspec.Raw | None = None
-    """Only the responses dialect has it; looked into when it is there."""
+    text: msgspec.Raw = ABSENT
+    output_config: msgspec.Raw = ABSENT
+    """`text` is where the responses dialect has its format, `output_config` where messages has it: rare, so looked into later."""
 
 
 class Peek(msgspec.Struct, frozen=True, gc=False):
@@ -67,7 +71,9 @@ def peek(body: bytes) -> Peek:
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         raise unreadable(exc) from exc
     if not found.model:
-        said = "Missing required parameter: 'model'." if found.model is None else "Invalid value for 'model': it must not be empty."
+        said = (
+            "Missing required parameter: 'model'." if found.model is None else "Invalid value for 'model': it must not be empty."
+        )
         raise refuse("model", said)
     options = found.stream_options
     if (
@@ -75,7 +81,8 @@ def peek(body: bytes) -> Peek:
         and found.response_format is None
         and found.logprobs is None
         and found.functions is None
-        and found.text is None
+        and found.text is ABSENT
+        and found.output_config is ABSENT
     ):
         needs = _NOTHING
     else:
@@ -87,19 +94,24 @@ def _needs(found: _Body) -> frozenset[str]:
     needs = set()
     if found.tools or found.functions:
         needs.add("tools")
-    form = found.response_format
-    if found.text is not None:
-        try:
-            options = _decode_text(found.text)
-        except msgspec.ValidationError as exc:
-            raise refuse("text.format", f"Invalid value for 'text': {exc}.") from exc
-        form = options.format if options is not None else None
-    if form is not None and form.type != "text":
-        needs.add(form.type)
+    for form in (found.response_format, _nested(found.text, "text"), _nested(found.output_config, "output_config")):
+        # Other formats are some server's own: it will say whether it knows them.
+        if form is not None and form.type in ("json_object", "json_schema"):
+            needs.add(form.type)
     # `logprobs: 0` asks for them in completions, `false` in chat does not.
     if found.logprobs is not None and found.logprobs is not False:
         needs.add("logprobs")
     return frozenset(needs)
+
+
+def _nested(options: msgspec.Raw, param: str) -> _Format | None:
+    if options is ABSENT:
+        return None
+    try:
+        found = _decode_text(options)
+    except msgspec.ValidationError as exc:
+        raise explain(exc, param) from exc
+    return found.format if found is not None else None
 
 
 _IMAGES = frozenset({"image_url", "input_image", "image"})
@@ -108,8 +120,8 @@ _IMAGES = frozenset({"image_url", "input_image", "image"})
 
 class _Turn(msgspec.Struct, gc=False):
     type: str | None = None
-    content: msgspec.Raw | None = None
-    output: msgspec.Raw | None = None
+    content: msgspec.Raw = ABSENT
+    output: msgspec.Raw = ABSENT
 
 
 class _Conversation(msgspec.Struct, gc=False):
@@ -139,7 +151,7 @@ def _shows(turn: _Turn) -> bool:
     if turn.type in _IMAGES:
         return True
     for held in (turn.content, turn.output):
-        if held is None or memoryview(held)[0] != _ARRAY:
+        if held is ABSENT or memoryview(held)[0] != _ARRAY:
             continue
         try:
             parts = _parts(held)
@@ -156,7 +168,8 @@ def _walk(body: bytes) -> bool:
         value = lenient(body)
     except ValueError:
         return False
-    return isinstance(value, dict) and any(_any_image(value.get(key)) for key in ("messages", "input"))
+    held = [value.get(key) for key in ("messages", "input")] if isinstance(value, dict) else []
+    return any(_any_image(turns) for turns in held if isinstance(turns, list))
 
 
 def _any_image(value: Any) -> bool:

@@ -163,7 +163,11 @@ def parse(block: bytes) -> ServerEvent | None:
         if block.startswith(b"data: ") and block.find(b"\n") == len(block) - 2:
             return ServerEvent("message", block[6:-2])
         line = block.find(b"\n")
-        if block.startswith(b"event: ") and block.startswith(b"data: ", line + 1) and block.find(b"\n", line + 1) == len(block) - 2:
+        if (
+            block.startswith(b"event: ")
+            and block.startswith(b"data: ", line + 1)
+            and block.find(b"\n", line + 1) == len(block) - 2
+        ):
             return ServerEvent(block[7:line].decode("utf-8", "replace") or "message", block[line + 7 : -2])
     decoder = EventDecoder()
     decoder._first = False

@@ -62,12 +62,17 @@ class Reply(Protocol):
 class Call(Protocol):
     """One attempt under way, as its owner holds it."""
 
-    connect_time: float
-    """Seconds spent on making a connection; 0.0 when a pooled one was used."""
-    reused: bool
-    """Whether a pooled connection carried it."""
-    started: bool
-    """Whether any byte of the request may have reached the server: False means that a retry is provably safe."""
+    @property
+    def connect_time(self) -> float:
+        """Seconds spent on making a connection; 0.0 when a pooled one was used."""
+
+    @property
+    def reused(self) -> bool:
+        """Whether a pooled connection carried it."""
+
+    @property
+    def started(self) -> bool:
+        """Whether any byte of the request may have reached the server: False means that a retry is provably safe."""
 
     def cancel(self) -> None:
         """Give the attempt up and close what carries it, at once. Safe to repeat; the reply hears nothing more."""

@@ -12,8 +12,8 @@ A script is what happens on one connection, step by step:
     RESET               cut the connection with an RST
     DEAF                stop reading from the socket until the next READ
 
-When a script is over, the connection stays open until the client closes it; a client that closes earlier ends its script. The first connection plays the first script,
-and so on; the last script serves all that follow.
+When a script is over, the connection stays open until the client closes it; a client that closes earlier ends its script.
+The first connection plays the first script, and so on; the last script serves all that follow.
 
     async with ScriptedServer([READ, answer(200, b"{}"), AGAIN]) as server:
         ...

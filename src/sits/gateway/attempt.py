@@ -96,14 +96,10 @@ class Attempt:
             self._hold(piece)
             return
         out = translation.feed(piece)
-        if self.committed:
-            if out:
-                self.exchange.write(out)
-        else:
-            if out:
-                self._held.append(out)
-            if translation.committed:
+        if out:
+            if not self.committed:
                 self._commit()
+            self.exchange.write(out)
         if translation.fault is not None:
             self._stop(translation.fault)
 
@@ -116,16 +112,12 @@ class Attempt:
             self._held = []
         else:
             out = translation.close()
-            if out and not self.committed:
-                self._held.append(out)
-                out = b""
             if translation.fault is not None:
                 self._fail(translation.fault)
                 return
             if not self.committed:
                 self._commit()
-            if out:
-                self.exchange.write(out)
+            self.exchange.write(out)
         self.over.set_result(None)
 
     def fail(self, error: SitsError) -> None:
@@ -167,10 +159,6 @@ class Attempt:
         self.committed = True
         self.first = perf_counter()
         self.exchange.commit(self)
-        held = self._held
-        self._held = []
-        if held:
-            self.exchange.write(held[0] if len(held) == 1 else b"".join(held))
 
     def _stop(self, error: SitsError) -> None:
         if self.call is not None:

@@ -22,7 +22,9 @@ class Listing:
     async def all(self, visit: Visit) -> Answer:
         """GET /v1/models."""
         names = self._table().names
-        data = [self._entry(name, choice) for name, choice in sorted(names.items()) if visit.key is None or visit.key.allows(name)]
+        data = [
+            self._entry(name, choice) for name, choice in sorted(names.items()) if visit.key is None or visit.key.allows(name)
+        ]
         first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
         return json_answer({"object": "list", "data": data, "has_more": False, "first_id": first, "last_id": last})
 

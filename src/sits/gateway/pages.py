@@ -95,8 +95,8 @@ class Pages:
             answer = self._refusal(request, error, request_id)
         except Exception:
             _log.exception("a defect in a page", extra={"request_id": request_id})
-            error = SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {request_id}")
-            answer = self._refusal(request, error, request_id)
+            defect = SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {request_id}")
+            answer = self._refusal(request, defect, request_id)
         headers: Headers = [(b"content-type", answer.content_type), (b"x-request-id", request_id.encode()), *answer.headers]
         wire.respond(answer.status, headers, answer.body)
         if answer.status >= 400 or _log.isEnabledFor(logging.DEBUG):

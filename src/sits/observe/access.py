@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sits.observe.record import Record
+from sits.observe.redact import Redactor
 from sits.observe.stamp import rfc3339
 
 
@@ -55,8 +56,10 @@ class _Line(msgspec.Struct, omit_defaults=True, gc=False):
 _ENCODER = msgspec.json.Encoder()
 
 
-def access_line(record: Record) -> bytes:
-    """The line without its newline, before redaction: `msg` is `request`, `level` is `error` where the gateway is at fault,
+def access_line(record: Record, redactor: Redactor) -> bytes:
+    """The line without its newline; exact secrets are still to be masked in it (`Redactor.exact`, best for many lines at once).
+
+    `msg` is `request`, `level` is `error` where the gateway is at fault,
     `warning` where a target is."""
     usage, parts = record.usage, record.anatomy
     return _ENCODER.encode(
@@ -64,7 +67,7 @@ def access_line(record: Record) -> bytes:
             rfc3339(record.time),
             "info" if record.status < 500 else "error" if record.status == 500 else "warning",
             "request",
-            record.request_id,
+            redactor.word(record.request_id),
             record.operation,
             record.status,
             record.stream,
@@ -74,7 +77,7 @@ def access_line(record: Record) -> bytes:
             record.trace_id,
             record.span_id,
             record.key,
-            record.requested,
+            redactor.word(record.requested),
             record.route,
             record.served,
             record.target,

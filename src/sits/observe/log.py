@@ -27,7 +27,7 @@ current_trace: ContextVar[Trace | None] = ContextVar("current_trace", default=No
 """The trace that code without an exchange at hand logs under; an explicit `extra={"trace_id": ...}` wins."""
 
 _BATCH = 32
-"""Lines encoded in one go: about 0.2 ms in which the event loop waits for the interpreter; each write lets it in."""
+"""Lines encoded in one go: about 0.15 ms (4.8 us each) for which the event loop waits; each write lets it in."""
 _CORRELATION = ("request_id", "trace_id", "span_id")
 
 
@@ -65,7 +65,7 @@ class LineWriter:
                 batch = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
                 taken += len(batch)
                 try:
-                    self._write(self._redactor.line(b"".join(self._encode(item) for item in batch)))
+                    self._write(self._redactor.exact(b"".join(self._encode(item) for item in batch)))
                 except OSError:  # The reader of stderr is gone or full: there is nobody to tell but the metric.
                     self._dropped.value += len(batch)
         return taken
@@ -73,7 +73,9 @@ class LineWriter:
     def _encode(self, item: Record | dict[str, Any]) -> bytes:
         """The line, or nothing (and one more dropped) for what JSON cannot say, such as a lone surrogate."""
         try:
-            return encode(item)
+            if isinstance(item, Record):
+                return access_line(item, self._redactor) + b"\n"
+            return self._redactor.line(msgspec.json.encode(item, enc_hook=str)) + b"\n"
         except (TypeError, ValueError, msgspec.MsgspecError):
             self._dropped.value += 1
             return b""
@@ -99,13 +101,6 @@ class LineWriter:
         while not self._stop.wait(every):
             self.flush()
         self.flush()
-
-
-def encode(item: Record | dict[str, Any]) -> bytes:
-    """One line, newline included, before redaction."""
-    if isinstance(item, Record):
-        return access_line(item) + b"\n"
-    return msgspec.json.encode(item, enc_hook=str) + b"\n"
 
 
 class JsonHandler(logging.Handler):

@@ -1,8 +1,9 @@
 """The one point that everything passes on its way out as a log line, an error message or a record.
 
-It masks the exact secrets that the configuration resolved, and what looks like a secret of a known shape. Looking is two
-steps: a search for fixed needles (memory speed), and only where one is found the regular expressions. A flush of 32
-access lines without any secret costs about 1 us a line.
+It masks the exact secrets that the configuration resolved, and what looks like a secret of a known shape. Looking for shapes
+is two steps: a search for fixed needles (8 us for a line of 500 bytes), and only where one is found the regular expressions
+(about 100 us). An access line is spared both: all of it is searched for exact secrets, but only the two words in it that a
+client chose (`word`, 0.2 us) can have a shape; the rest are our own numbers and the names of the configuration.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _CAPACITY = 4096
 
 # In encoded JSON a word may begin right after an escape: the `n` of `\n` is no part of it.
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))"
-_VALUE = r"""[^\s"'\\,;&)}\]<>]"""
+_VALUE = r"""(?!\[redacted)[^\s"'`\\,;&)}\]<>]"""
 _NAME = r"(?:x-api-key|api[-_]?key|(?:proxy-)?authorization|access[-_]token|client[-_]secret|password)"
-_GIVEN = r"""(?:[\\"']{0,3}\s?[:=]\s?|[\\"']{1,3},\s?)b?[\\"']{0,3}"""
+_GIVEN = r"""(?:[\\"']{0,3}\s?[:=]\s?|[\\"']{1,3},\s?)(?:b(?=[\\"']))?[\\"']{0,3}"""
 """Between name and value: `: `, `=`, `": "`, and the `', b'` of a pair in Python's spelling; quotes may be escaped."""
 
 _SHAPES: tuple[tuple[str, str], ...] = (
@@ -37,7 +38,7 @@ _SHAPES: tuple[tuple[str, str], ...] = (
     (_START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", MASK),
     # Credentials by where they stand; what says so is kept.
     (r"(?i)((?:bearer|basic)\s+)" + _VALUE + r"{8,}", r"\1" + MASK),
-    (r"(?i)(" + _NAME + _GIVEN + r"(?:bearer\s+|basic\s+)?)" + _VALUE + "{4,}", r"\1" + MASK),
+    (r"(?i)(" + _NAME + _GIVEN + r"(?:bearer\s+|basic\s+)?+)" + _VALUE + "{4,}", r"\1" + MASK),
     (r"(?i)([?&](?:api[-_]?key|key|token|access_token|sig|signature|password|secret)=)" + _VALUE + r"+", r"\1" + MASK),
     (r"""(://)[^\s/"'\\@?#]+(?=@)""", r"\1" + MASK),
 )  # fmt: skip
@@ -53,10 +54,11 @@ _NEEDLES = (
 class Redactor:
     """Masks secrets; made once, told of each configuration's secrets when it is compiled."""
 
-    __slots__ = ("_encoded", "_exact", "_exact_encoded", "_known")
+    __slots__ = ("_clean", "_encoded", "_exact", "_exact_encoded", "_known")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known: dict[str, None] = {}
+        self._clean: set[str] = set()
         self._exact: re.Pattern[str] | None = None
         self._exact_encoded: re.Pattern[bytes] | None = None
         self._encoded: tuple[bytes, ...] = ()
@@ -76,6 +78,7 @@ class Redactor:
             del self._known[next(iter(self._known))]
         if not self._known:
             return
+        self._clean.clear()
         forms = sorted(self._known, key=len, reverse=True)
         self._exact = re.compile("|".join(re.escape(form) for form in forms))
         encoded = {msgspec.json.encode(form)[1:-1] for form in forms} | {_ascii_json(form) for form in forms}
@@ -94,10 +97,28 @@ class Redactor:
                 text = pattern.sub(mask, text)
         return text
 
+    def word(self, word: str) -> str:
+        """The same for a short text that comes again and again, such as a model's name; ones found clean are remembered."""
+        if word in self._clean or _OWN_ID.fullmatch(word):
+            return word
+        masked = self.text(word)
+        if masked == word and len(word) <= 256:
+            if len(self._clean) >= _CLEAN_WORDS:
+                self._clean.clear()
+            self._clean.add(word)
+        return masked
+
+    def exact(self, line: bytes) -> bytes:
+        """Encoded JSON, one line or many, with only the exact secrets masked; it stays valid JSON."""
+        if self._exact_encoded is not None:
+            for form in self._encoded:
+                if form in line:
+                    return self._exact_encoded.sub(_mask_encoded, line)
+        return line
+
     def line(self, line: bytes) -> bytes:
-        """The same for encoded JSON, one line or many; it stays valid JSON."""
-        if self._exact_encoded is not None and any(form in line for form in self._encoded):
-            line = self._exact_encoded.sub(_mask_encoded, line)
+        """Encoded JSON with every secret masked, known or only looking like one; it stays valid JSON."""
+        line = self.exact(line)
         lowered = line.lower()
         for needle in _NEEDLE_BYTES:
             if needle in lowered:
@@ -106,6 +127,10 @@ class Redactor:
                 break
         return line
 
+
+_OWN_ID = re.compile(r"[0-9a-f]{32}")
+"""A request id of ours: no shape fits it (and the exact secrets are searched in the whole line)."""
+_CLEAN_WORDS = 1024
 
 _TEXT_SHAPES = tuple((re.compile(pattern), mask) for pattern, mask in _SHAPES)
 _LINE_SHAPES = tuple((re.compile(pattern.encode()), mask.encode()) for pattern, mask in _SHAPES)

@@ -41,8 +41,7 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
     def sampled(self) -> bool:
         return bool(self.flags & 1)
 
-    @property
-    def outbound(self) -> bytes:
+    def traceparent(self) -> bytes:
         """The outbound `traceparent`: same trace, our span as the parent, version 00 whatever came in."""
         return b"00-%b-%b-%02x" % (self.trace_id.encode(), self.span_id.encode(), self.flags)
 

@@ -71,11 +71,13 @@ def _endpoint(model: Model) -> Iterator[Fault]:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port, parts = None, None, urlsplit("")
-    if "@" in url.partition("://")[2].partition("/")[0]:
+    if re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?/*[^/?#]*@", url):
         yield Fault(path, "holds a credential", "take it out and give a reference as `apiKey`")
         return
     if parts.scheme not in ("http", "https") or not host or port == 0 or re.search(r"[^\x21-\x7e]", url):
-        yield Fault(path, f"{quoted(url)} is not an http or https URL", "write http://HOST:PORT or https://HOST")
+        yield Fault(
+            path, f"{quoted(re.split('[?#]', url)[0])} is not an http or https URL", "write http://HOST:PORT or https://HOST"
+        )
         return
     if parts.query or parts.fragment or url.endswith(("?", "#")):
         yield Fault(path, "a base URL has no query and no fragment", "remove what follows the path")

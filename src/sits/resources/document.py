@@ -115,25 +115,25 @@ def _build(node: Node, path: Path, document: Document, budget: _Budget) -> Any:
     if isinstance(node, Sequence):
         return [_build(item, (*path, i), document, budget) for i, item in enumerate(node.items)]
     made: dict[str, Any] = {}
-    for key, (mark, child) in _flattened(node).items():
+    for key, (mark, child) in _flattened(node, budget).items():
         document.keys[(*path, key)] = mark
         made[key] = _build(child, (*path, key), document, budget)
     return made
 
 
-def _flattened(node: Mapping, depth: int = 0) -> dict[str, tuple[Mark, Node]]:
-    if not node.merged:
-        return node.entries
+def _flattened(node: Mapping, budget: _Budget, depth: int = 0) -> dict[str, tuple[Mark, Node]]:
+    """The entries with what `<<` brings in; merged once for each node, or a chain of merges would double at each link."""
     if depth > MAX_DEPTH:
         raise NotReadable(node.mark, f"merged more than {MAX_DEPTH} levels deep", "flatten it")
-    entries = dict(node.entries)
     for source in node.merged:
         for part in source.items if isinstance(source, Sequence) else [source]:
             if not isinstance(part, Mapping):
                 raise NotReadable(part.mark, "`<<` merges mappings only", "give it an alias of a mapping")
-            for key, entry in _flattened(part, depth + 1).items():
-                entries.setdefault(key, entry)
-    return entries
+            for key, entry in _flattened(part, budget, depth + 1).items():
+                budget.spend(node.mark)
+                node.entries.setdefault(key, entry)
+    node.merged = []
+    return node.entries
 
 
 def duplicate_key(key: str, mark: Mark, first: Mark) -> NotReadable:

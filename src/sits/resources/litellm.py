@@ -182,6 +182,10 @@ class _Import:
         if endpoint is None:
             return None
         info = info if isinstance(info, dict) else {}
+        mode = str(info.get("mode") or "chat")
+        if mode not in _MODES:
+            self._note((*path, "model_info", "mode"), f"not carried over: SITS does not serve mode {quoted(mode)}")
+            return None
         spec: dict[str, Any] = {"engine": provider.engine, "endpoint": endpoint, "upstreamModel": upstream}
         if (key := self._key(params, provider, endpoint, place)) is not None:
             spec["apiKey"] = key
@@ -190,10 +194,8 @@ class _Import:
             spec["headers"] = headers
         if params.get("ssl_verify") is False and endpoint.startswith("https://"):
             spec["tls"] = {"verify": False}
-        if capabilities := self._capabilities(info, path):
+        if capabilities := _capabilities(mode, info):
             spec["capabilities"] = capabilities
-        elif info.get("mode", "chat") not in _MODES:
-            return None
         for key in params:
             if key in ("rpm", "tpm"):
                 self._note((*place, key), "a limit is not carried over; as a share of the requests it is")
@@ -253,7 +255,11 @@ class _Import:
                 elif name.lower() in SECRET_HEADERS:
                     variable = f"{_variable(str(params['model']))}_{_variable(name)}"
                     headers[name] = f"env:{variable}"
-                    self._note((*place, key, name), f"the secret itself is not copied; env:{variable} is read", f"set {variable}")
+                    self._note(
+                        (*place, key, name),
+                        f"the secret itself is not copied; env:{variable} is read",
+                        f"set {variable} to the whole value",
+                    )
                 else:
                     headers[name] = text
         return headers
@@ -292,14 +298,6 @@ class _Import:
             self._note((*place, key), f"not carried over: {quoted(value)} is not a figure")
             return None
         return number or None
-
-    def _capabilities(self, info: dict[str, Any], path: Path) -> list[str] | None:
-        mode = info.get("mode", "chat")
-        if mode not in _MODES:
-            self._note((*path, "model_info", "mode"), f"not carried over: SITS does not serve mode {quoted(mode)}")
-            return None
-        supported = [word for key, words in _SUPPORTS.items() if info.get(key) is True for word in words]
-        return [*_MODES[mode], *supported] if "mode" in info and (mode != "chat" or supported) else None
 
     def _public_name(self, group: str, path: Path) -> str:
         if group in self._public:
@@ -438,6 +436,12 @@ class _Import:
             for key in value:
                 if key not in carried.get(section, ()):
                     self._note((section, key), "not carried over", _HINTS.get(key, ""))
+
+
+def _capabilities(mode: str, info: dict[str, Any]) -> list[str]:
+    """What the entry says of itself; nothing for a plain chat model, whose engine's usual set holds."""
+    supported = [word for key, words in _SUPPORTS.items() if info.get(key) is True for word in words]
+    return [*_MODES[mode], *supported] if mode != "chat" or supported else []
 
 
 def _variable(text: str) -> str:

@@ -21,6 +21,8 @@ SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 2 * 1024 * 1024
 """Of one file: the YAML parser takes about 2.4 s for each MB."""
 MAX_FILES = 2_000
+MAX_PROBLEMS = 100
+"""Of one file, that are told."""
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -103,6 +105,9 @@ def read_text(text: str, file: str) -> Reading:
             if found is not None:
                 declared.append(found)
             problems += wrong
+            if len(problems) > MAX_PROBLEMS:
+                more = Problem(file, *document.where(prefix), "", "too many problems to go on", "mend those above first")
+                return Reading(tuple(declared), (*problems[:MAX_PROBLEMS], more))
     return Reading(tuple(declared), tuple(problems))
 
 

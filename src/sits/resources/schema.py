@@ -84,8 +84,8 @@ def resource_page() -> str:
         "Everything that can be declared. Made from `sits/resources/kinds.py`; do not edit by hand.",
         "",
         "A resource is a mapping with `apiVersion`, `kind`, `metadata` and `spec`. YAML files may hold several, separated",
-        "by `---`; JSON files hold one, or a list. Names on the wire are camelCase. Secrets are references: `env:NAME`, `file:PATH`;",
-        "relative paths are relative to the file that names them.",
+        "by `---`; JSON files hold one, or a list. Names on the wire are camelCase. Secrets are references, `env:NAME` or",
+        "`file:PATH`; relative paths are relative to the file that names them.",
         "",
         "`sits validate PATH` checks a file or a folder, `sits schema` prints the JSON Schema.",
     ]

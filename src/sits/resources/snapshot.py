@@ -24,6 +24,7 @@ from msgspec import structs
 
 from sits.resources.checks import is_reference, resource_faults
 from sits.resources.kinds import Key, Model, Resource, Route, Settings, SettingsSpec
+from sits.resources.plain import plain
 from sits.resources.problem import ConfigError, Fault, Path, Problem, did_you_mean, nearest, quoted
 from sits.resources.reading import Declared, Reading
 from sits.resources.secrets import SecretError, resolve
@@ -118,7 +119,7 @@ def _snapshot(everything: Sequence[Declared], version: int) -> Snapshot:
 
 def content_hash(resources: Iterable[Resource]) -> str:
     """SHA-256 over the canonical JSON of the resources, sorted by kind and name."""
-    rows = sorted((type(r).__name__, r.metadata.name, msgspec.json.encode(r, order="sorted")) for r in resources)
+    rows = sorted((type(r).__name__, r.metadata.name, msgspec.json.encode(plain(r), order="sorted")) for r in resources)
     return hashlib.sha256(b"\n".join(row[2] for row in rows)).hexdigest()
 
 

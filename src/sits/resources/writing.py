@@ -6,19 +6,12 @@ import io
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-from sits.resources.kinds import API_VERSION, Resource
+from sits.resources.kinds import Resource
+from sits.resources.plain import plain
 from sits.resources.yaml_text import reads_back
-
-
-def plain(resource: Resource) -> dict[str, Any]:
-    """The resource as a plain mapping, in the order people write it; defaults left out."""
-    built: dict[str, Any] = msgspec.to_builtins(resource)
-    kind = type(resource).__name__
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": built.pop("metadata", {}), "spec": built.get("spec", {})}
 
 
 def to_yaml(resources: Iterable[Resource]) -> str:

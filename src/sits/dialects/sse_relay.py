@@ -12,7 +12,6 @@ from sits.dialects.watch import CONTENT, NOTHING, Mark, Watcher
 from sits.inner.errors import Code, SitsError
 from sits.inner.event import Usage
 
-
 _LF = ord("\n")
 
 

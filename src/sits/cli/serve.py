@@ -1,0 +1,107 @@
+"""`sits serve`: run the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import pathlib
+import socket
+import sys
+
+import click
+
+from sits.gateway.node import Node
+from sits.gateway.serve import Serving, bind, run
+from sits.gateway.workers import Workers
+from sits.inner.errors import SitsError
+from sits.resources.defaults import DEFAULT_FOLDER
+from sits.resources.problem import ConfigError
+
+CANNOT_START = 2
+
+
+@click.command()
+@click.option(
+    "--config", type=click.Path(path_type=pathlib.Path), help="Resource file or folder; the built-in default without it."
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=pathlib.Path),
+    envvar="SITS_DATA",
+    default=pathlib.Path("data"),
+    show_default=True,
+    help="Folder for keys, registered models and model files.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
+@click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes that share the port.")
+def serve(config: pathlib.Path | None, data: pathlib.Path, host: str, port: int, workers: int) -> None:
+    """Run the gateway until SIGTERM or Ctrl-C; answers under way are finished first."""
+    serving = Serving((config or DEFAULT_FOLDER).resolve(), data.resolve(), host, port, workers)
+    try:
+        reserved = bind(host, port, shared=workers > 1)
+    except (OSError, socket.gaierror) as error:
+        click.echo(f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --port", err=True)
+        sys.exit(CANNOT_START)
+    port = reserved.getsockname()[1]
+    if workers == 1:
+        sys.exit(_work(serving, reserved, 0, config is None))
+    # The parent's socket only holds the port: it never listens, so no connection is ever given to it.
+    sys.exit(Workers(workers, lambda index: _work(serving, bind(host, port, shared=True), index, config is None)).run())
+
+
+def _work(serving: Serving, sock: socket.socket, index: int, builtin: bool) -> int:
+    """One worker, from start to end; its exit code."""
+    first = index == 0
+
+    def ready(node: Node) -> None:
+        if first:
+            _banner(node, serving, sock.getsockname()[1], builtin)
+
+    try:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run(serving, sock, first=first, ready=ready))
+    except ConfigError as error:
+        click.echo(f"the configuration is not valid:\n{error}", err=True)
+        return CANNOT_START
+    except SitsError as error:
+        click.echo(f"cannot start: {error.message}", err=True)
+        return CANNOT_START
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _banner(node: Node, serving: Serving, port: int, builtin: bool) -> None:
+    """What to do next, on stdout; logs go to stderr."""
+    table = node.service.table
+    host = "127.0.0.1" if serving.host in ("0.0.0.0", "::") else serving.host  # noqa: S104
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    chat = [name for name, choice in table.names.items() if "chat" in choice.common]
+    lines = [
+        f"sits serves {len(table.names)} names at {url}  (pid {os.getpid()}, {serving.workers} worker{'s' * (serving.workers > 1)})"
+    ]
+    if chat:
+        name = "default" if "default" in chat else chat[0]
+        auth = " -H 'authorization: Bearer YOUR_KEY'" if table.authenticator.asks else ""
+        body = f'{{"model":"{name}","messages":[{{"role":"user","content":"What is 2+2?"}}]}}'
+        lines.append(f"try:  curl {url}/v1/chat/completions{auth} -H 'content-type: application/json' -d '{body}'")
+        lines.append(f"or:   sits chat --url {url} -m {name}")
+    if builtin:
+        lines.append(f"The first answer of each built-in model waits for its file, which is fetched once into {serving.data}.")
+    if not table.authenticator.asks:
+        lines.append(f"No key is asked for yet; make the first with:  sits keys new --name me --admin --data {serving.data}")
+        if not _loopback(serving.host):
+            lines.append(click.style(f"Anybody who reaches {serving.host} can use it.", fg="yellow", bold=True))
+    click.echo("\n".join(lines))
+    sys.stdout.flush()
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,68 @@
+"""`sitsctl`: look into a running gateway."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from sits import __version__
+from sits.cli.service import Service, quoted, service_options
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sitsctl")
+def main() -> None:
+    """Look into a running gateway."""
+
+
+@main.command()
+@click.argument("request_id")
+@click.option("--json", "as_json", is_flag=True, help="The whole record.")
+@service_options
+def explain(request_id: str, as_json: bool, url: str, key: str | None) -> None:
+    """Why a request was answered as it was: REQUEST_ID is in the header x-request-id of the answer, and in the log."""
+    record = Service(url, key).ask("GET", f"/v1/admin/records/{quoted(request_id)}")
+    explanation = record.pop("explanation")
+    click.echo(json.dumps(record, ensure_ascii=False) if as_json else explanation, nl=as_json)
+
+
+@main.command()
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+@service_options
+def records(limit: int, as_json: bool, url: str, key: str | None) -> None:
+    """The newest requests, one a line."""
+    found = Service(url, key).ask("GET", f"/v1/admin/records?limit={limit}")
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+        return
+    for record in found["data"]:
+        total = record["anatomy"]["total"] * 1e3
+        what = f"{record['operation']:<12} {record.get('requested', ''):<24} -> {record.get('served', '-'):<24}"
+        click.echo(
+            f"{record['request_id']:<34} {record.get('status', 0)} {total:9.1f} ms  {what} {record.get('code', '')}".rstrip()
+        )
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True)
+@service_options
+def status(as_json: bool, url: str, key: str | None) -> None:
+    """Which configuration is in force, what was refused, how the models are. Exit 1 when a change was refused."""
+    found = Service(url, key).ask("GET", "/v1/admin/status")
+    config = found["config"]
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        state = "draining" if found["draining"] else "serving"
+        click.echo(f"sits {found['version']}, {state}, {found['live']} requests under way, up {found['uptime_seconds']:.0f} s")
+        click.echo(f"configuration {config['version']} ({config['hash'][:12]}) from {config['path']}")
+        for name, model in found["models"].items():
+            local = model.get("local")
+            how = local["state"] if local else model.get("unusable") or model.get("endpoint")
+            click.echo(f"  {name:<32} {model['engine']:<10} {how}")
+        if config["error"]:
+            click.secho(f"the last change was refused:\n{config['error']}", fg="red")
+    if config["error"]:
+        raise SystemExit(1)

@@ -1,0 +1,149 @@
+"""The operator's pages: health, metrics, status, decision records, reload."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sits import __version__
+from sits.engines.local.engine import LocalEngine
+from sits.gateway.openapi import document
+from sits.gateway.pages import Answer, Pages, Visit, json_answer
+from sits.inner.errors import Code, SitsError
+from sits.observe.explain import explain
+from sits.observe.exposition import expose
+from sits.observe.record import Record, from_json, to_json
+
+if TYPE_CHECKING:
+    from sits.gateway.node import Node
+
+_log = logging.getLogger("sits.gateway")
+MOST_RECORDS = 1000
+
+
+class Admin:
+    """The pages of one node; `topics` is what its siblings may ask it for."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._document = msgspec.json.encode(document())
+        self.topics = {"metrics": lambda _: node.registry.dump(), "record": self._own_record, "records": self._own_records}
+
+    def add_to(self, pages: Pages) -> None:
+        pages.add("GET", "/healthz", self.healthz, "open")
+        pages.add("GET", "/readyz", self.readyz, "open")
+        pages.add("GET", "/metrics", self.metrics, "open")
+        pages.add("GET", "/openapi.json", self.openapi, "open")
+        pages.add("GET", "/v1/admin/status", self.status, "admin")
+        pages.add("POST", "/v1/admin/reload", self.reload, "admin")
+        pages.add("GET", "/v1/admin/records", self.records, "admin")
+        pages.add("GET", "/v1/admin/records/{name}", self.record, "admin")
+
+    async def healthz(self, visit: Visit) -> Answer:
+        """The process lives."""
+        return json_answer({"status": "ok", "version": __version__})
+
+    async def readyz(self, visit: Visit) -> Answer:
+        """Whether new requests should be sent here."""
+        if self._node.service.draining:
+            return json_answer({"status": "draining"}, 503)
+        return json_answer({"status": "ready", "config_version": self._node.service.table.snapshot.version})
+
+    async def metrics(self, visit: Visit) -> Answer:
+        """All workers' figures together."""
+        registry, service = self._node.registry, self._node.service
+        registry.inflight.value = len(service.live)
+        others, missing = await self._node.siblings.ask("metrics")
+        content_type, body = expose([registry.dump(), *others], visit.request.headers.get(b"accept"), missing)
+        return Answer(body, content_type=content_type)
+
+    async def openapi(self, visit: Visit) -> Answer:
+        return Answer(self._document)
+
+    async def status(self, visit: Visit) -> Answer:
+        """What is in force, what was refused and why, how the models are."""
+        node = self._node
+        table, config = node.service.table, node.reloader.status
+        snapshot = table.snapshot
+        value: dict[str, Any] = {
+            "version": __version__,
+            "uptime_seconds": round(node.wall() - node.started_at, 3),
+            "draining": node.service.draining,
+            "live": len(node.service.live),
+            "config": {
+                "path": str(node.reloader.path),
+                "version": config.version,
+                "hash": config.hash,
+                "loaded_at": config.loaded_at,
+                "rejected": config.rejected,
+                "error": "\n".join(str(problem) for problem in config.last_error) or node.swap_error,
+                "problems": [msgspec.to_builtins(problem) for problem in config.last_error],
+                "error_at": config.last_error_at,
+            },
+            "auth": table.authenticator.asks,
+            "models": {name: self._model(name) for name in sorted(snapshot.models)},
+            "routes": sorted(snapshot.routes),
+            "keys": sorted(key.metadata.name for key in snapshot.keys.values()),
+        }
+        return json_answer(value)
+
+    def _model(self, name: str) -> dict[str, Any]:
+        target = self._node.service.table.targets[name]
+        value: dict[str, Any] = {"engine": target.provider, "capabilities": sorted(target.capabilities)}
+        if target.model.spec.endpoint is not None:
+            value["endpoint"] = target.model.spec.endpoint
+        if isinstance(target.engine, LocalEngine):
+            value["local"] = msgspec.to_builtins(target.engine.status)
+        reason = getattr(target.engine, "reason", None)
+        if reason is not None:
+            value["unusable"] = reason
+        return value
+
+    async def reload(self, visit: Visit) -> Answer:
+        """Look at the files now rather than when they change; 409 with the reasons when they are refused."""
+        status = await self._node.reload()
+        if status.last_error:
+            raise SitsError(
+                Code.CONFLICT, "the files are not valid, the old ones stay: " + "; ".join(map(str, status.last_error))
+            )
+        return json_answer({"version": status.version, "hash": status.hash})
+
+    async def records(self, visit: Visit) -> Answer:
+        """The newest records first, of all workers; `limit` (at most 1000) says how many."""
+        limit = _limit(visit.request.query)
+        others, _ = await self._node.siblings.ask(f"records {limit}")
+        found = [record for raw in others for record in msgspec.json.decode(raw, type=list[Record])]
+        found += list(self._node.service.ring)[:limit]
+        found.sort(key=lambda record: -record.time)
+        return Answer(self._node.redactor.line(msgspec.json.encode({"object": "list", "data": found[:limit]})))
+
+    async def record(self, visit: Visit) -> Answer:
+        """One decision record, as JSON with its tree in `explanation`."""
+        record = self._node.service.ring.get(visit.name)
+        if record is None:
+            others, _ = await self._node.siblings.ask(f"record {visit.name}")
+            if not others:
+                kept = self._node.service.table.snapshot.settings.records
+                raise SitsError(Code.NOT_FOUND, f"no record {visit.name[:200]!r}: the last {kept} of each worker are kept")
+            record = from_json(others[0])
+        value = {**msgspec.to_builtins(record), "explanation": explain(record)}
+        return Answer(self._node.redactor.line(msgspec.json.encode(value)))
+
+    def _own_record(self, request_id: str) -> bytes:
+        record = self._node.service.ring.get(request_id)
+        return to_json(record) if record is not None else b""
+
+    def _own_records(self, limit: str) -> bytes:
+        return msgspec.json.encode(list(self._node.service.ring)[: int(limit)])
+
+
+def _limit(query: bytes) -> int:
+    for part in query.split(b"&"):
+        name, _, value = part.partition(b"=")
+        if name == b"limit":
+            if not value.isdigit() or not 1 <= int(value[:6]) <= MOST_RECORDS:
+                raise SitsError(Code.INVALID_REQUEST, f"limit is a number from 1 to {MOST_RECORDS}", param="limit")
+            return int(value)
+    return 100

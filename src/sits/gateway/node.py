@@ -1,0 +1,244 @@
+"""One gateway process, put together: configuration, state, engines, service, pages; started in order, ended in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pathlib
+import random
+import sys
+import time
+from collections.abc import Sequence
+
+from sits.gateway.admin import Admin
+from sits.gateway.fleet import Fleet
+from sits.gateway.listing import Listing
+from sits.gateway.pages import Pages
+from sits.gateway.registration import Registry as Registrar
+from sits.gateway.service import OPERATIONS, Service
+from sits.gateway.siblings import Siblings
+from sits.gateway.table import Table
+from sits.gateway.wire import Request
+from sits.inner.errors import SitsError
+from sits.inner.sweep import Sweep
+from sits.observe.log import LineWriter, log_to
+from sits.observe.metrics import Registry
+from sits.observe.redact import Redactor
+from sits.observe.trace import request_id
+from sits.resources.kinds import Key, Model
+from sits.resources.problem import ConfigError
+from sits.resources.snapshot import Snapshot
+from sits.resources.watch import Reloader, Status, watch
+from sits.security.keys import Authenticator, KeyIdentity
+from sits.state.database import Database
+from sits.state.registrations import Registrations
+from sits.state.stored_keys import StoredKeys
+
+_log = logging.getLogger("sits.gateway")
+
+TICK_SECONDS = 0.1
+"""How often deadlines are looked at; none is later than that."""
+STATE_SECONDS = 0.5
+"""How often the data folder is asked whether another process registered a model or made a key."""
+
+
+class Node:
+    """A gateway process. `start` makes it ready to take requests; `aclose` gives everything back."""
+
+    def __init__(self, config: pathlib.Path, data: pathlib.Path, *, warm: bool = True) -> None:
+        self.wall = time.time
+        self.started_at = time.time()
+        self.swap_error: str | None = None
+        self.redactor = Redactor()
+        self.registry = Registry()
+        self.lines = LineWriter(_to_stderr, self.redactor, self.registry.records_dropped)
+        self.sweep = Sweep()
+        self.reloader = Reloader(config, registered=lambda: self._stored)
+        self._data = data
+        self._warm = warm
+        self._chance = random.Random()  # noqa: S311 - ids and draws, no secrets
+        self._stored: Sequence[Model | Key] = ()
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._old: list[Table] = []
+        """Not in force any more, but requests are still served by them."""
+        self._probing: list[Table] = []
+
+    async def start(self) -> None:
+        """Read the configuration, open what is needed, begin to watch.
+
+        Raises:
+            ConfigError: the configuration is not valid.
+            SitsError: the data folder cannot be used.
+        """
+        self.loop = asyncio.get_running_loop()
+        self._undo_logging = log_to(self.lines, "info")
+        self.database = await asyncio.to_thread(Database, self._data)
+        self._registrations = Registrations(self.database)
+        self._keys = StoredKeys(self.database)
+        self._seen = self.database.changes()
+        self._stored = await asyncio.to_thread(self._read_stored)
+        snapshot = self.reloader.start(self.wall())
+        self.fleet = Fleet(self.loop, self.sweep, self._data)
+        table = self._table(snapshot)
+        self._pages = Pages(self._check, self._request_id, self.redactor.text, OPERATIONS)
+        self.service = Service(
+            table, self.sweep, self.redactor, self.registry, self.lines, self._pages.handle, loop=self.loop, chance=self._chance
+        )
+        self.redactor.learn(table.secrets)
+        self._levels(snapshot)
+        self.reloader.on_change(self._swap)
+        admin = Admin(self)
+        self.siblings = Siblings(self._data / "run", admin.topics)
+        await self.siblings.start()
+        self._fill(admin)
+        self._note(self.reloader.status)
+        self.lines.start()
+        self._tick()
+        self._tasks.append(self.loop.create_task(watch(self.reloader, self._stop, seen=self._note)))
+        self._tasks.append(self.loop.create_task(self._watch_state()))
+        if self._warm:
+            self._tasks.append(self.loop.create_task(self.fleet.warm(snapshot.models.values(), snapshot.settings)))
+
+    async def aclose(self) -> None:
+        """End everything that was started, in reverse order."""
+        self._stop.set()
+        for task in self._tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._timer.cancel()
+        await self._pages.aclose()
+        await self.siblings.aclose()
+        await self.fleet.aclose()
+        self.database.close()
+        self._undo_logging()
+        self.lines.stop()
+
+    async def reload(self) -> Status:
+        """Look at the files now."""
+        reading = await asyncio.to_thread(self.reloader.prepare)
+        status = self.reloader.apply(reading, self.wall())
+        self._note(status)
+        return status
+
+    def _fill(self, admin: Admin) -> None:
+        listing = Listing(lambda: self.service.table, self.started_at)
+        registrar = Registrar(
+            self._registrations,
+            lambda: [one for one in self._stored if isinstance(one, Key)],
+            self.reloader.preview,
+            self._probe,
+            self._take_stored,
+            self.wall,
+        )
+        admin.add_to(self._pages)
+        self._pages.add("GET", "/v1/models", listing.all)
+        self._pages.add("POST", "/v1/models/register", registrar.register, "admin")
+        self._pages.add("GET", "/v1/models/registered", registrar.ls, "admin")
+        self._pages.add("GET", "/v1/models/{name}", listing.one)
+        self._pages.add("DELETE", "/v1/models/{name}", registrar.remove, "admin")
+
+    # Configuration
+
+    def _table(self, snapshot: Snapshot) -> Table:
+        authenticator = Authenticator(snapshot.keys.values(), snapshot.settings.auth)
+        return Table(
+            snapshot, authenticator, lambda model, headers: self.fleet.engine(model, headers, snapshot.settings), self.loop
+        )
+
+    def _swap(self, old: Snapshot | None, new: Snapshot) -> None:
+        """The reloader has a new snapshot: serve by it. What cannot be made into a table leaves the old one serving."""
+        try:
+            table = self._table(new)
+        except SitsError as error:
+            self.swap_error = error.message
+            _log.error("configuration %d cannot be served, the old one stays: %s", new.version, error.message)
+            return
+        self.swap_error = None
+        self._old.append(self.service.table)
+        self.service.take(table)
+        self._levels(new)
+        _log.info("configuration %d (%s) is in force", new.version, new.hash[:12])
+
+    def _levels(self, snapshot: Snapshot) -> None:
+        logging.getLogger().setLevel(snapshot.settings.log_level.upper())
+
+    def _note(self, status: Status) -> None:
+        """Tell log and metrics how the last look at the files went."""
+        registry = self.registry
+        rejected = status.rejected - int(registry.config_rejected.value)
+        registry.config_version.value = status.version
+        registry.config_rejected.value = status.rejected
+        registry.config_last_reload_success.value = 0 if status.last_error else 1
+        if rejected > 0:
+            for problem in status.last_error:
+                _log.error("the configuration was refused, version %d stays: %s", status.version, problem)
+
+    async def _probe(self, snapshot: Snapshot, model: Model) -> None:
+        """Ask a model of a snapshot that is not in force whether it is well; its engine is let go with the next release."""
+        table = self._table(snapshot)
+        target = table.targets[model.metadata.name]
+        self._probing.append(table)
+        try:
+            await target.engine.probe(model.spec.health_check_path, target.deadlines)
+        finally:
+            self._probing.remove(table)
+
+    # What other processes on the data folder do
+
+    def _read_stored(self) -> list[Model | Key]:
+        models: list[Model | Key] = [kept.resource for kept in self._registrations.all()]
+        return models + [kept.resource for kept in self._keys.all()]
+
+    async def _take_stored(self) -> Snapshot:
+        """Serve by what is stored now.
+
+        Raises:
+            ConfigError: it does not go with what is declared.
+        """
+        self._stored = await asyncio.to_thread(self._read_stored)
+        snapshot = self.reloader.refresh(self.wall())
+        self._note(self.reloader.status)
+        return snapshot
+
+    async def _watch_state(self) -> None:
+        while True:
+            await asyncio.sleep(STATE_SECONDS)
+            await self._release()
+            try:
+                seen = await asyncio.to_thread(self.database.changes)
+                if seen != self._seen:
+                    self._seen = seen
+                    await self._take_stored()
+            except ConfigError as error:
+                _log.error("what is stored cannot be served, version %d stays: %s", self.reloader.status.version, error)
+            except SitsError as error:
+                _log.error("the data folder cannot be read: %s", error.message)
+
+    async def _release(self) -> None:
+        """Close the engines that only tables without requests use; forget the metrics of names that are gone."""
+        ended = [table for table in self._old if table.live == 0]
+        self._old = [table for table in self._old if table.live > 0]
+        needed = (self.service.table, *self._old, *self._probing)
+        await self.fleet.keep(engine for table in needed for engine in table.engines)
+        if ended and not self._old:
+            snapshot = self.service.table.snapshot
+            self.registry.retire({*snapshot.names, *snapshot.models})
+
+    # Small things
+
+    def _check(self, request: Request) -> KeyIdentity | None:
+        headers = request.headers
+        return self.service.table.authenticator.check(headers.get(b"authorization"), headers.get(b"x-api-key"), self.wall())
+
+    def _request_id(self, headers: dict[bytes, bytes]) -> str:
+        return request_id(headers.get(b"x-request-id"), self.wall(), self._chance.getrandbits)
+
+    def _tick(self) -> None:
+        self.sweep.run(time.perf_counter())
+        self._timer = self.loop.call_later(TICK_SECONDS, self._tick)
+
+
+def _to_stderr(lines: bytes) -> None:
+    sys.stderr.buffer.write(lines)
+    sys.stderr.buffer.flush()

@@ -1,0 +1,174 @@
+"""Models that come and go while requests run: `POST /v1/models/register`, `DELETE /v1/models/{name}`.
+
+A model is admitted only when it goes with what is declared, its schemas compile and its health probe is answered; it is on
+the disk before the client hears of it, and routing knows it then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from sits.gateway.pages import Answer, Visit, json_answer
+from sits.inner.errors import Code, SitsError
+from sits.resources.kinds import Key, Model
+from sits.resources.problem import ConfigError
+from sits.resources.snapshot import Snapshot
+from sits.routing.contract import Contract
+from sits.state.registrations import Registrations
+
+ALSO = {"model": "upstream_model", "domain_tags": "domains", "lora_adapters": "adapters"}
+"""Other names that registrations use for our fields."""
+PROBE_SECONDS = 10.0
+
+
+def model_of(body: bytes) -> Model:
+    """The Model resource that a registration asks for: a resource as in a file, or its fields flat in snake_case with
+    `model_id` or `name`.
+
+    Raises:
+        SitsError: `invalid_request`, naming the field.
+    """
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise SitsError(Code.INVALID_REQUEST, f"the body is not JSON: {exc}") from exc
+    if not isinstance(value, dict):
+        raise SitsError(Code.INVALID_REQUEST, "the body is not a JSON object")
+    resource = value if "kind" in value or "spec" in value else _resource(value)
+    try:
+        return msgspec.convert(resource, Model)
+    except (msgspec.ValidationError, RecursionError) as exc:
+        message = str(exc)
+        path = re.search(r"`\$\.?(.*)`$", message)
+        raise SitsError(Code.INVALID_REQUEST, f"no model can be registered from this: {message}", param=path and path[1]) from exc
+
+
+def _resource(flat: dict[str, Any]) -> dict[str, Any]:
+    fields = dict(flat)
+    name = fields.pop("model_id", None)
+    other = fields.pop("name", None)
+    if name is not None and other is not None and name != other:
+        raise SitsError(Code.INVALID_REQUEST, "model_id and name differ: give one of them", param="name")
+    if name is None and other is None:
+        raise SitsError(Code.INVALID_REQUEST, "model_id is missing", param="model_id")
+    labels = fields.pop("labels", {})
+    promise = {camel(key): fields.pop(key) for key in ("latency_p95_ms", "accuracy") if key in fields}
+    cost = {camel(key): fields.pop(key) for key in ("input_per_million", "output_per_million") if key in fields}
+    spec = {camel(ALSO.get(key, key)): _camel_keys(key, value) for key, value in fields.items()}
+    if promise:
+        spec.setdefault("promise", promise)
+    if cost:
+        spec.setdefault("cost", cost)
+    return {
+        "apiVersion": "sits/v1",
+        "kind": "Model",
+        "metadata": {"name": name if name is not None else other, "labels": labels},
+        "spec": spec,
+    }
+
+
+def _camel_keys(field: str, value: Any) -> Any:
+    """Nested settings in camelCase too; what belongs to the user (schemas, headers) is left alone."""
+    if field in ("promise", "cost", "tls", "deadlines", "local") and isinstance(value, dict):
+        return {camel(key): item for key, item in value.items()}
+    return value
+
+
+def camel(name: str) -> str:
+    """`health_check_path` -> `healthCheckPath`; a name in camelCase stays as it is."""
+    return re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), name)
+
+
+class Registry:
+    """Admits and dismisses models. `preview` compiles a snapshot with these registered resources, without taking it;
+    `probe` asks a model of such a snapshot whether it is well; `apply` takes what is stored, here and now."""
+
+    def __init__(
+        self,
+        stored: Registrations,
+        keys: Callable[[], list[Key]],
+        preview: Callable[[list[Model | Key]], Snapshot],
+        probe: Callable[[Snapshot, Model], Awaitable[None]],
+        apply: Callable[[], Awaitable[Snapshot]],
+        wall: Callable[[], float],
+    ) -> None:
+        self._stored = stored
+        self._keys = keys
+        self._preview = preview
+        self._probe = probe
+        self._apply = apply
+        self._wall = wall
+        self._turn = asyncio.Lock()
+
+    async def register(self, visit: Visit) -> Answer:
+        """POST /v1/models/register."""
+        model = model_of(visit.request.body)
+        name = model.metadata.name
+        async with self._turn:
+            kept = await asyncio.to_thread(self._stored.all)
+            if any(one.name == name for one in kept):
+                raise SitsError(
+                    Code.CONFLICT, f"{name!r} is registered already; DELETE /v1/models/{name} first", param="model_id"
+                )
+            await self._admit(model, [one.resource for one in kept])
+            by = visit.key.name if visit.key is not None else "anonymous"
+            await asyncio.to_thread(self._stored.add, model, by=by, at=self._wall())
+            snapshot = await self._apply()
+        return json_answer(
+            {"id": name, "object": "model", "registered": True, "version": snapshot.version, "hash": snapshot.hash}, 201
+        )
+
+    async def remove(self, visit: Visit) -> Answer:
+        """DELETE /v1/models/{name}: requests that use it go on to their end, new ones do not find it."""
+        name = visit.name
+        async with self._turn:
+            kept = await asyncio.to_thread(self._stored.all)
+            if not any(one.name == name for one in kept):
+                raise SitsError(
+                    Code.NOT_FOUND, f"no model {name[:200]!r} is registered; declared ones are removed from their file"
+                )
+            rest: list[Model | Key] = [one.resource for one in kept if one.name != name]
+            self._compiled([*rest, *self._keys()])
+            await asyncio.to_thread(self._stored.remove, name)
+            snapshot = await self._apply()
+        return json_answer({"id": name, "object": "model", "deleted": True, "version": snapshot.version, "hash": snapshot.hash})
+
+    async def ls(self, visit: Visit) -> Answer:
+        """GET /v1/models/registered."""
+        kept = await asyncio.to_thread(self._stored.all)
+        data = [{"id": one.name, "by": one.by, "at": one.at, "resource": one.resource} for one in kept]
+        return json_answer({"object": "list", "data": data})
+
+    async def _admit(self, model: Model, others: list[Model]) -> None:
+        """Every check that stands before a model takes part in routing.
+
+        Raises:
+            SitsError: `registration_refused`, with the reason.
+        """
+        openapi = model.spec.openapi
+        if openapi is not None and not (
+            str(openapi.get("openapi", "")).startswith("3.") and isinstance(openapi.get("paths"), dict)
+        ):
+            raise SitsError(
+                Code.REGISTRATION_REFUSED, "openapi is no OpenAPI 3 document: `openapi` and `paths` are needed", param="openapi"
+            )
+        Contract.of(model)
+        snapshot = self._compiled([*others, model, *self._keys()])
+        try:
+            await asyncio.wait_for(self._probe(snapshot, model), PROBE_SECONDS)
+        except TimeoutError as exc:
+            raise SitsError(Code.REGISTRATION_REFUSED, f"the health check was not answered within {PROBE_SECONDS:g} s") from exc
+        except SitsError as error:
+            message = f"the health check failed: {error.message}"
+            raise SitsError(Code.REGISTRATION_REFUSED, message, param="health_check_path") from error
+
+    def _compiled(self, registered: list[Model | Key]) -> Snapshot:
+        try:
+            return self._preview(registered)
+        except ConfigError as error:
+            raise SitsError(Code.REGISTRATION_REFUSED, str(error)) from error

@@ -1,0 +1,77 @@
+"""The workers of one gateway ask each other over unix sockets: for metrics, for a decision record.
+
+One question is a line, one answer is bytes until the end. A sibling that does not answer in time is counted, not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+
+WAIT_SECONDS = 0.25
+_log = logging.getLogger("sits.gateway")
+
+Topic = Callable[[str], bytes]
+"""Answers a question about one topic; the argument is what follows the topic in the question."""
+
+
+class Siblings:
+    """Our own socket and the others' in the folder `run`."""
+
+    def __init__(self, run: pathlib.Path, topics: Mapping[str, Topic]) -> None:
+        self._run = run
+        self._topics = topics
+        self._path = run / f"worker-{os.getpid()}.sock"
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Open our socket.
+
+        Raises:
+            OSError: it cannot be made (the path of the data folder is too long for a unix socket, say).
+        """
+        self._run.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._answer, self._path)
+        self._path.chmod(0o600)
+
+    async def aclose(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._path.unlink(missing_ok=True)
+
+    async def ask(self, question: str) -> tuple[list[bytes], int]:
+        """What the siblings say, and how many of them did not answer in time. Sockets of dead workers are swept away."""
+        others = [path for path in self._run.glob("worker-*.sock") if path != self._path]
+        answers = await asyncio.gather(*(self._one(path, question) for path in others))
+        return [answer for answer in answers if answer], sum(answer is None for answer in answers)
+
+    async def _one(self, path: pathlib.Path, question: str) -> bytes | None:
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                reader, writer = await asyncio.open_unix_connection(path)
+                try:
+                    writer.write(question.encode() + b"\n")
+                    return await reader.read()
+                finally:
+                    writer.close()
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return b""
+        except (TimeoutError, OSError) as error:
+            _log.warning("a sibling did not answer: %s: %s", path.name, error or "too late")
+            return None
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError, ValueError):
+            line = await asyncio.wait_for(reader.readline(), WAIT_SECONDS)
+            topic, _, rest = line.decode().strip().partition(" ")
+            found = self._topics.get(topic)
+            if found is not None:
+                writer.write(found(rest))
+                await writer.drain()
+        writer.close()

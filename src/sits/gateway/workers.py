@@ -1,0 +1,66 @@
+"""Several workers on one port: forked before any loop or thread, each with a socket of its own (SO_REUSEPORT), watched by the parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+RESTART_SECONDS = 1.0
+"""The least time between two starts of one worker: a worker that dies at once must not spin."""
+
+
+class Workers:
+    """Starts `count` workers by `work(index)`, which runs in the child and returns its exit code; keeps them alive."""
+
+    def __init__(self, count: int, work: Callable[[int], int]) -> None:
+        self._count = count
+        self._work = work
+        self._pids: dict[int, int] = {}
+        self._started: dict[int, float] = {}
+        self._stopping = False
+
+    def run(self) -> int:
+        """Until a signal ends them all; the exit code: 0 when they ended well, or the code of a first start that failed."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        for index in range(self._count):
+            self._start(index)
+        worst = 0
+        while self._pids:
+            try:
+                pid, status = os.wait()
+            except ChildProcessError:
+                break
+            if pid not in self._pids:
+                continue
+            index = self._pids.pop(pid)
+            code = os.waitstatus_to_exitcode(status)
+            if self._stopping:
+                worst = worst or code
+            elif code == 2:
+                # It cannot start: the same configuration will not start elsewhere either.
+                worst = code
+                self._stop(signal.SIGTERM)
+            else:
+                time.sleep(max(0.0, self._started[index] + RESTART_SECONDS - time.monotonic()))
+                self._start(index)
+        return worst
+
+    def _start(self, index: int) -> None:
+        self._started[index] = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            os._exit(self._work(index))
+        self._pids[pid] = index
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._stop(number)
+
+    def _stop(self, number: int) -> None:
+        self._stopping = True
+        for pid in self._pids:
+            os.kill(pid, number)
