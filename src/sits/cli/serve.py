@@ -81,9 +81,8 @@ def _banner(node: Node, serving: Serving, port: int, builtin: bool) -> None:
     host = "127.0.0.1" if serving.host in ("0.0.0.0", "::") else serving.host  # noqa: S104
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     chat = [name for name, choice in table.names.items() if "chat" in choice.common]
-    lines = [
-        f"sits serves {len(table.names)} names at {url}  (pid {os.getpid()}, {serving.workers} worker{'s' * (serving.workers > 1)})"
-    ]
+    crew = f"pid {os.getpid()}" if serving.workers == 1 else f"{serving.workers} workers"
+    lines = [f"sits serves {len(table.names)} names at {url}  ({crew})"]
     if chat:
         name = "default" if "default" in chat else chat[0]
         auth = " -H 'authorization: Bearer YOUR_KEY'" if table.authenticator.asks else ""

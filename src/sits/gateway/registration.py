@@ -119,9 +119,7 @@ class Registry:
             by = visit.key.name if visit.key is not None else "anonymous"
             await asyncio.to_thread(self._stored.add, model, by=by, at=self._wall())
             snapshot = await self._apply()
-        return json_answer(
-            {"id": name, "object": "model", "registered": True, "version": snapshot.version, "hash": snapshot.hash}, 201
-        )
+        return _done(name, snapshot, "registered", 201)
 
     async def remove(self, visit: Visit) -> Answer:
         """DELETE /v1/models/{name}: requests that use it go on to their end, new ones do not find it."""
@@ -136,7 +134,7 @@ class Registry:
             self._compiled([*rest, *self._keys()])
             await asyncio.to_thread(self._stored.remove, name)
             snapshot = await self._apply()
-        return json_answer({"id": name, "object": "model", "deleted": True, "version": snapshot.version, "hash": snapshot.hash})
+        return _done(name, snapshot, "deleted")
 
     async def ls(self, visit: Visit) -> Answer:
         """GET /v1/models/registered."""
@@ -151,12 +149,9 @@ class Registry:
             SitsError: `registration_refused`, with the reason.
         """
         openapi = model.spec.openapi
-        if openapi is not None and not (
-            str(openapi.get("openapi", "")).startswith("3.") and isinstance(openapi.get("paths"), dict)
-        ):
-            raise SitsError(
-                Code.REGISTRATION_REFUSED, "openapi is no OpenAPI 3 document: `openapi` and `paths` are needed", param="openapi"
-            )
+        if openapi is not None and not _is_openapi(openapi):
+            message = "openapi is no OpenAPI 3 document: `openapi` and `paths` are needed"
+            raise SitsError(Code.REGISTRATION_REFUSED, message, param="openapi")
         Contract.of(model)
         snapshot = self._compiled([*others, model, *self._keys()])
         try:
@@ -172,3 +167,12 @@ class Registry:
             return self._preview(registered)
         except ConfigError as error:
             raise SitsError(Code.REGISTRATION_REFUSED, str(error)) from error
+
+
+def _is_openapi(value: dict[str, Any]) -> bool:
+    return str(value.get("openapi", "")).startswith("3.") and isinstance(value.get("paths"), dict)
+
+
+def _done(name: str, snapshot: Snapshot, what: str, status: int = 200) -> Answer:
+    value = {"id": name, "object": "model", what: True, "version": snapshot.version, "hash": snapshot.hash}
+    return json_answer(value, status)

@@ -37,7 +37,16 @@ class Serving(msgspec.Struct, frozen=True):
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with its signals left to us."""
+    """uvicorn's server with its signals left to us, saying when it takes connections."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._on_started()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -95,7 +104,7 @@ async def _serve(node: Node, sock: socket.socket, ready: Callable[[Node], None])
         backlog=BACKLOG,
         timeout_graceful_shutdown=5,
     )
-    server = Server(config)
+    server = Server(config, lambda: ready(node))
     stopping = asyncio.Event()
 
     def on_signal() -> None:
@@ -107,10 +116,6 @@ async def _serve(node: Node, sock: socket.socket, ready: Callable[[Node], None])
         loop.add_signal_handler(number, on_signal)
     serving = loop.create_task(server.serve(sockets=[sock]))
     stop = loop.create_task(stopping.wait())
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.005)
-    if server.started:
-        ready(node)
     await asyncio.wait([serving, stop], return_when=asyncio.FIRST_COMPLETED)
     if not serving.done():
         front.draining = node.service.draining = True

@@ -25,7 +25,7 @@ from sits.observe.log import LineWriter
 from sits.observe.metrics import Registry
 from sits.observe.record import Ring
 from sits.observe.redact import Redactor
-from sits.observe.trace import TraceContext, request_id, trace_context
+from sits.observe.trace import Trace, request_id, trace
 
 _log = logging.getLogger("sits.gateway")
 
@@ -89,9 +89,9 @@ class Service:
         x.gone = wire.gone
         x.task = self.loop.create_task(spine.serve(x))
 
-    def identify(self, headers: dict[bytes, bytes]) -> tuple[str, TraceContext]:
+    def identify(self, headers: dict[bytes, bytes]) -> tuple[str, Trace]:
         """The request id and our span, continued from the client's headers where these are valid."""
-        context = trace_context(headers.get(b"traceparent"), headers.get(b"tracestate"), self._bits)
+        context = trace(headers.get(b"traceparent"), headers.get(b"tracestate"), self._bits)
         return request_id(headers.get(b"x-request-id"), self.wall(), self._bits), context
 
     def finish(self, x: Exchange) -> None:

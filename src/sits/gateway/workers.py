@@ -1,4 +1,4 @@
-"""Several workers on one port: forked before any loop or thread, each with a socket of its own (SO_REUSEPORT), watched by the parent."""
+"""Several workers on one port: forked before any loop or thread, each with its own socket, kept alive by the parent."""
 
 from __future__ import annotations
 

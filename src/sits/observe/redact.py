@@ -54,14 +54,14 @@ _NEEDLES = (
 class Redactor:
     """Masks secrets; made once, told of each configuration's secrets when it is compiled."""
 
-    __slots__ = ("_clean", "_encoded", "_exact", "_exact_encoded", "_known")
+    __slots__ = ("_clean", "_encoded", "_exact", "_known")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known: dict[str, None] = {}
         self._clean: set[str] = set()
         self._exact: re.Pattern[str] | None = None
-        self._exact_encoded: re.Pattern[bytes] | None = None
-        self._encoded: tuple[bytes, ...] = ()
+        # One value, swapped whole: the log's thread may be reading while a new configuration is learnt.
+        self._encoded: tuple[tuple[bytes, ...], re.Pattern[bytes]] | None = None
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
@@ -78,14 +78,14 @@ class Redactor:
             del self._known[next(iter(self._known))]
         if not self._known:
             return
-        self._clean.clear()
         forms = sorted(self._known, key=len, reverse=True)
-        self._exact = re.compile("|".join(re.escape(form) for form in forms))
         encoded = {msgspec.json.encode(form)[1:-1] for form in forms} | {_ascii_json(form) for form in forms}
-        self._encoded = tuple(sorted(encoded, key=len, reverse=True))
+        needles = tuple(sorted(encoded, key=len, reverse=True))
         # Escapes are read as the units they are, so that a secret is only seen where it stands in the decoded text.
         units = rb"|(\\(?:u[0-9a-fA-F]{4}|.))"
-        self._exact_encoded = re.compile(b"|".join(re.escape(form) for form in self._encoded) + units)
+        self._exact = re.compile("|".join(re.escape(form) for form in forms))
+        self._encoded = (needles, re.compile(b"|".join(re.escape(needle) for needle in needles) + units))
+        self._clean.clear()
 
     def text(self, text: str) -> str:
         """The text with every secret masked."""
@@ -110,10 +110,11 @@ class Redactor:
 
     def exact(self, line: bytes) -> bytes:
         """Encoded JSON, one line or many, with only the exact secrets masked; it stays valid JSON."""
-        if self._exact_encoded is not None:
-            for form in self._encoded:
-                if form in line:
-                    return self._exact_encoded.sub(_mask_encoded, line)
+        if self._encoded is not None:
+            needles, pattern = self._encoded
+            for needle in needles:
+                if needle in line:
+                    return pattern.sub(_mask_encoded, line)
         return line
 
     def line(self, line: bytes) -> bytes:
