@@ -123,7 +123,10 @@ def test_what_came_before_an_error_in_the_same_piece_goes_out() -> None:
 
 @pytest.mark.parametrize(
     ("wire", "committed"),
-    [pytest.param(sse(ROLE, done=False), False, id="before content"), pytest.param(sse(HELLO, done=False), True, id="after content")],
+    [
+        pytest.param(sse(ROLE, done=False), False, id="before content"),
+        pytest.param(sse(HELLO, done=False), True, id="after content"),
+    ],
 )
 def test_a_cut_stream_has_a_fault_and_no_terminator(wire: bytes, committed: bool) -> None:
     whole, translation = run([wire])

@@ -28,8 +28,12 @@ T = ToolCall
             [T(0, "a", "f", "{"), T(0, arguments="}"), T(1, "b", "g", "{}")],
             id="no index",
         ),
-        pytest.param([("a", 3, "f", "1"), ("b", 7, "g", "2")], [T(0, "a", "f", "1"), T(1, "b", "g", "2")], id="indices with holes"),
-        pytest.param([("a", 1, "f", "1"), ("b", 0, "g", "2")], [T(0, "a", "f", "1"), T(1, "b", "g", "2")], id="indices out of order"),
+        pytest.param(
+            [("a", 3, "f", "1"), ("b", 7, "g", "2")], [T(0, "a", "f", "1"), T(1, "b", "g", "2")], id="indices with holes"
+        ),
+        pytest.param(
+            [("a", 1, "f", "1"), ("b", 0, "g", "2")], [T(0, "a", "f", "1"), T(1, "b", "g", "2")], id="indices out of order"
+        ),
         pytest.param(
             [("a", 0, "f", "{"), ("a", 0, "f", "}"), ("a", 0, "f", "")],
             [T(0, "a", "f", "{"), T(0, arguments="}")],

@@ -62,7 +62,10 @@ ERROR = sse({"error": {"message": "engine died", "type": "server_error", "code":
             id="comment after content goes through",
         ),
         pytest.param(
-            b": ping\n\n" + sse(HELLO, STOP), sse(HELLO, STOP), (True, True, None, None, "stop", 0, 1), id="comment before it does not"
+            b": ping\n\n" + sse(HELLO, STOP),
+            sse(HELLO, STOP),
+            (True, True, None, None, "stop", 0, 1),
+            id="comment before it does not",
         ),
         pytest.param(
             sse(ROLE, HELLO, done=False) + BROKEN + sse(WORLD, STOP),
@@ -71,14 +74,23 @@ ERROR = sse({"error": {"message": "engine died", "type": "server_error", "code":
             id="one broken event is left out and counted",
         ),
         pytest.param(
-            sse(ROLE, HELLO, STOP, done=False), sse(ROLE, HELLO, STOP), (True, True, None, None, "stop", 0, 1), id="[DONE] is added"
+            sse(ROLE, HELLO, STOP, done=False),
+            sse(ROLE, HELLO, STOP),
+            (True, True, None, None, "stop", 0, 1),
+            id="[DONE] is added",
         ),
-        pytest.param(sse(HELLO, STOP) + sse(WORLD), sse(HELLO, STOP), (True, True, None, None, "stop", 0, 1), id="nothing after [DONE]"),
-        pytest.param(sse(ROLE, chunk({}, "length")), None, (False, True, None, None, "length", 0, 0), id="an empty answer is an answer"),
+        pytest.param(
+            sse(HELLO, STOP) + sse(WORLD), sse(HELLO, STOP), (True, True, None, None, "stop", 0, 1), id="nothing after [DONE]"
+        ),
+        pytest.param(
+            sse(ROLE, chunk({}, "length")), None, (False, True, None, None, "length", 0, 0), id="an empty answer is an answer"
+        ),
         pytest.param(
             sse(ROLE, HELLO, done=False), None, (True, False, Code.UPSTREAM_BROKEN, None, None, 0, 1), id="cut after content"
         ),
-        pytest.param(sse(ROLE, HELLO), sse(ROLE, HELLO, done=False), (True, False, Code.UPSTREAM_BROKEN, None, None, 0, 1), id="no finish"),
+        pytest.param(
+            sse(ROLE, HELLO), sse(ROLE, HELLO, done=False), (True, False, Code.UPSTREAM_BROKEN, None, None, 0, 1), id="no finish"
+        ),
         pytest.param(sse(ROLE, done=False), b"", (False, False, Code.UPSTREAM_BROKEN, None, None, 0, 0), id="cut before content"),
         pytest.param(b"", b"", (False, False, Code.UPSTREAM_BROKEN, None, None, 0, 0), id="empty"),
         pytest.param(
@@ -117,9 +129,7 @@ ERROR = sse({"error": {"message": "engine died", "type": "server_error", "code":
             (True, True, None, None, "length", 0, 2),
             id="completions, the first choice's finish counts",
         ),
-        pytest.param(
-            sse(HELLO, STOP).replace(b"\n", b"\r\n"), None, (True, True, None, None, "stop", 0, 1), id="CRLF"
-        ),
+        pytest.param(sse(HELLO, STOP).replace(b"\n", b"\r\n"), None, (True, True, None, None, "stop", 0, 1), id="CRLF"),
         pytest.param(
             b'data: {"choices":[{"index":0,"delta":{"content":"\\ud83c"}}]}\n\n' + sse(STOP),
             None,
@@ -128,7 +138,9 @@ ERROR = sse({"error": {"message": "engine died", "type": "server_error", "code":
         ),
     ],
 )
-def test_a_stream_is_passed_on_as_it_came_whole_and_byte_by_byte(wire: bytes, out: bytes | None, expected: tuple[Any, ...]) -> None:
+def test_a_stream_is_passed_on_as_it_came_whole_and_byte_by_byte(
+    wire: bytes, out: bytes | None, expected: tuple[Any, ...]
+) -> None:
     whole = run([wire])
     assert (whole[0], state(whole[1])) == (wire if out is None else out, expected)
     pieces = run(bytewise(wire))
@@ -251,19 +263,28 @@ def answer(**changes: Any) -> bytes:
     [
         pytest.param("chat", answer(), USED, "stop", None, id="chat"),
         pytest.param("chat", answer(usage=None), None, "stop", None, id="no usage stays absent"),
-        pytest.param("chat", answer(usage={"prompt_tokens": 0, "completion_tokens": 0}), Usage(0, 0), "stop", None, id="zero stays zero"),
+        pytest.param(
+            "chat", answer(usage={"prompt_tokens": 0, "completion_tokens": 0}), Usage(0, 0), "stop", None, id="zero stays zero"
+        ),
         pytest.param("chat", answer(usage={"prompt_tokens": "9"}), Usage(), "stop", None, id="usage that is not numbers"),
-        pytest.param("chat", answer(error={"message": "no", "code": 503}), None, None, Code.UPSTREAM_ERROR, id="error with a 200"),
+        pytest.param(
+            "chat", answer(error={"message": "no", "code": 503}), None, None, Code.UPSTREAM_ERROR, id="error with a 200"
+        ),
         pytest.param("chat", answer(error=None), USED, "stop", None, id="null error"),
-        pytest.param("chat", b'{"object":"error","message":"bad","code":400}', None, None, Code.UPSTREAM_REJECTED, id="vLLM's error"),
+        pytest.param(
+            "chat", b'{"object":"error","message":"bad","code":400}', None, None, Code.UPSTREAM_REJECTED, id="vLLM's error"
+        ),
         pytest.param("chat", answer(choices=[]), None, None, Code.UPSTREAM_BROKEN, id="no choices"),
         pytest.param("chat", b"<html>", None, None, Code.UPSTREAM_BROKEN, id="not JSON"),
         pytest.param("chat", b"[]", None, None, Code.UPSTREAM_BROKEN, id="an array"),
+        pytest.param("completions", json.dumps(text_chunk("x", "length")).encode(), None, "length", None, id="completions"),
         pytest.param(
-            "completions", json.dumps(text_chunk("x", "length")).encode(), None, "length", None, id="completions"
-        ),
-        pytest.param(
-            "embeddings", b'{"data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":3,"total_tokens":3}}', Usage(3), None, None, id="embeddings"
+            "embeddings",
+            b'{"data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":3,"total_tokens":3}}',
+            Usage(3),
+            None,
+            None,
+            id="embeddings",
         ),
         pytest.param("embeddings", b'{"data":[]}', None, None, Code.UPSTREAM_BROKEN, id="no vectors"),
     ],

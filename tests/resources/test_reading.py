@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sits.engines.local.source import BadSource, parse_all
+from sits.resources.checks import SOURCE
 from sits.resources.conform import faults
 from sits.resources.kinds import KINDS, Metadata, Model, ModelSpec, Resource
 from sits.resources.plain import plain
@@ -481,3 +483,22 @@ def test_the_hash_changes_with_the_content() -> None:
     (same,) = read_text(MODEL + "  cost: {}", "other.yaml").declared
     (other,) = read_text(MODEL + "  region: x", "m.yaml").declared
     assert content_hash([one.resource]) == content_hash([same.resource]) != content_hash([other.resource])
+
+
+SOURCES = {
+    "file:a/b": True, "file:": False, "file:模型.gguf": True, "pypi:a-b==1.0!x/y": True, "pypi:a==1.0": False,
+    "pypi:a==1!2.0!x": True,
+    "pypi:../a==1!x": False, "pypi:a==1!../x": False, "pypi:a==1!x/../y": False, "pypi:a==1!x/..": False, "pypi:a==1!/x": False,
+    "hf:o/r!p": True, "hf:o/r@main!p/q.gguf": True, "hf:o/r@a/b!p": True, "hf:o!p": False, "hf:../x!p": False, "ftp:x": False,
+    "pypi:a==1!x..y/z": True, "": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "good"), SOURCES.items(), ids=str)
+def test_what_validates_as_a_source_is_what_the_local_engine_reads(source: str, good: bool) -> None:
+    try:
+        parse_all(source)
+        read_by_engine = True
+    except BadSource:
+        read_by_engine = False
+    assert (SOURCE.fullmatch(source) is not None, read_by_engine) == (good, good)

@@ -1,7 +1,7 @@
 """The benches of the project, by name, and the convention that all of them keep.
 
 A bench is a module with `run(plan) -> Outcome`; one that needs things installed beside the project also has
-`setup(plan) -> None`, which may be repeated. It measures, it judges by bounds written next to the figure, and it hands back a page.
+`setup(plan) -> None`, which may be repeated. It measures, judges by bounds written next to the figure, and hands back a page.
 `sits bench NAME` prints the figures, writes the page and exits 0 only when every bounded figure holds.
 """
 

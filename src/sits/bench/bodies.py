@@ -14,6 +14,7 @@ CHUNK_BYTES = 256
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 PATH = "/v1/chat/completions"
 
+_TEXT = "It gives every team one address, one key and one bill, and keeps on answering when a model behind it fails."
 _WORDS = "The quick brown fox jumps over the lazy dog near the bank of the river, and 然后 it sleeps. "
 
 
@@ -45,7 +46,7 @@ def answer() -> bytes:
                     "index": 0,
                     "message": {
                         "role": "assistant",
-                        "content": "It gives every team one address, one key and one bill, and keeps on answering when a model behind it fails.",
+                        "content": _TEXT,
                     },
                     "logprobs": None,
                     "finish_reason": "stop",
@@ -91,7 +92,10 @@ def _request(text: str, *, stream: bool) -> bytes:
     body: dict[str, Any] = {
         "model": MODEL,
         "messages": [
-            {"role": "system", "content": "You are a careful assistant. Answer briefly, in plain words, and say so when you do not know."},
+            {
+                "role": "system",
+                "content": "You are a careful assistant. Answer briefly, in plain words, and say so when you do not know.",
+            },
             {"role": "user", "content": text},
         ],
         "temperature": 0.7,

@@ -21,9 +21,7 @@ _STOP_SECONDS = 15.0
 class Child:
     """A started process. Use it in a `with`: on the way out it is told to end, waited for, and killed if it stays."""
 
-    def __init__(
-        self, name: str, command: Sequence[str], *, core: int, log: Path, env: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], *, core: int, log: Path, env: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.log = log
         self.started = time.monotonic()

@@ -100,6 +100,7 @@ class _Client(asyncio.Protocol):
 async def _drive(ask: Ask, pace: float) -> Load:
     """Run all connections to their end."""
     target = urlsplit(ask.url)
+    host, port = target.hostname or "127.0.0.1", target.port or 80
     request = wire(ask, target.netloc)
     tally = _Tally(pace / bodies.CHUNKS)
     began = time.perf_counter()
@@ -110,7 +111,7 @@ async def _drive(ask: Ask, pace: float) -> Load:
         await asyncio.sleep(pace * index / ask.connections)
         client = _Client(request, ask.stream, until, tally)
         try:
-            await loop.create_connection(lambda: client, target.hostname, target.port)
+            await loop.create_connection(lambda: client, host, port)
         except OSError:
             tally.broken += 1
             return

@@ -115,7 +115,14 @@ def svg(drawing: Bars) -> str:
 
 def _bound_table(figures: list[Figure]) -> Table:
     rows = [
-        [f"`{figure.name}`", number(figure.value), figure.unit, f"`{figure.bound}`", "yes" if figure.ok else "**no**", figure.detail]
+        [
+            f"`{figure.name}`",
+            number(figure.value),
+            figure.unit,
+            f"`{figure.bound}`",
+            "yes" if figure.ok else "**no**",
+            figure.detail,
+        ]
         for figure in figures
     ]
     return Table(["figure", "value", "unit", "bound", "holds", "detail"], rows)

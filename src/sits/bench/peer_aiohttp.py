@@ -36,7 +36,9 @@ class Proxy:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60), auto_decompress=False)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60), auto_decompress=False
+        )
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._session.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -68,7 +69,7 @@ class Nginx:
     """nginx with the plain answers on one port and the streams on another."""
 
     def __init__(self, folder: Path, core: int) -> None:
-        binary = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+        binary = _nginx()
         if binary is None:
             raise BenchError("nginx is not installed: `make bench` installs it (Debian package nginx-light)")
         self.plain = f"http://127.0.0.1:{(plain := free_port())}"
@@ -76,10 +77,26 @@ class Nginx:
         (folder / "stream").write_bytes(b"".join(bodies.events()))
         config = folder / "nginx.conf"
         config.write_text(nginx_config(folder, plain, sse))
-        self.child = Child("nginx", [binary, "-c", str(config), "-e", str(folder / "nginx-error.log")], core=core, log=folder / "nginx.log")
+        self.child = Child(
+            "nginx", [binary, "-c", str(config), "-e", str(folder / "nginx-error.log")], core=core, log=folder / "nginx.log"
+        )
 
     def await_ready(self) -> None:
         self.child.await_ready(answers(f"{self.plain}/health"), seconds=10.0)
+
+
+def nginx_version() -> str:
+    """What the installed nginx calls itself."""
+    binary = _nginx()
+    if binary is None:
+        return "not installed"
+    done = subprocess.run([binary, "-v"], capture_output=True, text=True, check=False)  # noqa: S603
+    return done.stderr.strip().rpartition("/")[2]
+
+
+def _nginx() -> str | None:
+    """Where it is: a plain user's PATH often lacks the folder that Debian puts it in."""
+    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
 def nginx_config(folder: Path, plain: int, sse: int) -> str:

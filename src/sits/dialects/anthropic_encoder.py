@@ -8,7 +8,7 @@ are kept until the open one is complete or the answer ends. An ordinary answer n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sits.dialects import anthropic_words as words
@@ -39,11 +39,11 @@ class _Block:
         """Whether the block may end here."""
         if not isinstance(self.key, int):
             return True
-        text = "".join(self.tail)
-        if not text.rstrip().endswith("}"):
+        # Looking at the last piece first keeps many small pieces linear.
+        if not self.tail or not self.tail[-1].rstrip().endswith("}"):
             return False
         try:
-            lenient(text.encode())
+            lenient("".join(self.tail).encode())
         except ValueError:
             return False
         return True
@@ -78,6 +78,7 @@ class _Blocks:
             call_id = event.id or f"toolu_{self._identity.id}_{event.call}"
             block = self._new(event.call, {"type": "tool_use", "id": call_id, "name": event.name or "", "input": {}})
             self._calls[event.call] = block
+        # Nothing but white space can follow arguments that were complete, so a block that is gone loses nothing by it.
         if event.arguments:
             block.tail.append(event.arguments)
             block.waiting.append({"type": "input_json_delta", "partial_json": event.arguments})
@@ -157,8 +158,6 @@ class MessageEncoder:
             queue.popleft()
             out.append(_event({"type": "content_block_stop", "index": self._index}))
             self._index += 1
-        if not queue and self._blocks.last is not None:
-            self._blocks.last.sealed = True
         return out
 
     def _pieces(self, block: _Block) -> bytes:
@@ -175,7 +174,7 @@ class MessageEncoder:
     def _start(self) -> bytes:
         self._open = True
         message = {**_head(self._started, self._identity), "content": [], "stop_reason": None, "stop_sequence": None}
-        message["usage"] = words.wire_usage(self._usage)
+        message["usage"] = words.opening_usage(self._usage)
         return _event({"type": "message_start", "message": message})
 
 
@@ -247,9 +246,3 @@ def _input(block: _Block, *, truncated: bool) -> dict[str, Any]:
 
 def _event(data: dict[str, Any]) -> bytes:
     return sse.encode(encode(data), data["type"])
-
-
-def sequence(events: Iterable[Event], identity: Identity) -> bytes:
-    """A whole answer as a stream, in one piece."""
-    encoder = MessageEncoder(identity)
-    return b"".join([*map(encoder.feed, events), encoder.close()])

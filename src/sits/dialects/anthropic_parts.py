@@ -183,7 +183,9 @@ def _image(source: _Source, dotted: str) -> ImagePart:
         return ImagePart(source.url)
     if source.type == "file":
         raise unsupported(f"{dotted}.source", "Images by file id cannot be translated for this model.")
-    raise refuse(f"{dotted}.source", f"{dotted}.source: Input should be a `base64` source with `media_type` and `data`, or a `url`")
+    raise refuse(
+        f"{dotted}.source", f"{dotted}.source: Input should be a `base64` source with `media_type` and `data`, or a `url`"
+    )
 
 
 def write_turns(messages: Sequence[Message], *, same_family: bool) -> list[dict[str, Any]]:

@@ -97,6 +97,13 @@ def wire_usage(usage: Usage | None) -> dict[str, Any]:
     return known
 
 
+def opening_usage(usage: Usage | None) -> dict[str, Any]:
+    """`usage` for the start of a stream: what is known of the prompt by then, and no output yet."""
+    opening = wire_usage(usage)
+    opening.pop("sits_estimated", None)
+    return {**opening, "output_tokens": 0}
+
+
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -15,7 +15,6 @@ from sits.dialects.watch import BROKEN, CONTENT, DONE, NOTHING, Mark
 from sits.inner.ask import Operation
 from sits.inner.event import FinishReason
 
-
 ABSENT = msgspec.Raw()
 _EMPTY = (b"", b"null", b"{}")
 

@@ -13,7 +13,6 @@ import msgspec
 
 from sits.dialects.intake import explain, lenient, refuse, unreadable
 
-
 ABSENT = msgspec.Raw()
 
 

@@ -156,19 +156,27 @@ def _any_end(buffer: bytes, scan: int) -> int:
     return found.end() if found else -1
 
 
+def single(block: bytes) -> ServerEvent | None:
+    """The event of a block that is exactly one event in one of the two forms that servers write, else None.
+
+    0.4 us, where the line decoder takes 2.5.
+    """
+    if b"\r" in block:
+        return None
+    last = len(block) - 2
+    line = block.find(b"\n")
+    if line == last:
+        return ServerEvent("message", block[6:-2]) if block[:6] == b"data: " and block[-1:] == b"\n" else None
+    named = block[:7] == b"event: " and block.startswith(b"data: ", line + 1)
+    if named and block.find(b"\n", line + 1) == last and block[-1:] == b"\n":
+        return ServerEvent(block[7:line].decode("utf-8", "replace") or "message", block[line + 7 : -2])
+    return None
+
+
 def parse(block: bytes) -> ServerEvent | None:
     """The event that a block of `EventCutter` holds; None when it holds only comments or blank lines."""
-    # The two forms that servers write, without the line decoder: 0.4 us instead of 2.5.
-    if b"\r" not in block:
-        if block.startswith(b"data: ") and block.find(b"\n") == len(block) - 2:
-            return ServerEvent("message", block[6:-2])
-        line = block.find(b"\n")
-        if (
-            block.startswith(b"event: ")
-            and block.startswith(b"data: ", line + 1)
-            and block.find(b"\n", line + 1) == len(block) - 2
-        ):
-            return ServerEvent(block[7:line].decode("utf-8", "replace") or "message", block[line + 7 : -2])
+    if (event := single(block)) is not None:
+        return event
     decoder = EventDecoder()
     decoder._first = False
     # The cutter knows that a lone CR at the end is a line end; the decoder would wait for its LF.

@@ -69,11 +69,14 @@ class SseRelay:
                 self.pieces += 1
                 return piece
             return piece if mark is NOTHING or self._take(mark) else b""
+        if self._open and not self._cutter.pending and (event := sse.single(piece)) is not None:
+            return piece if self._take(self._watch(*event)) else b""
         return self._long_way(piece)
 
     def _long_way(self, piece: bytes) -> bytes:
         if self.finished or self.fault is not None:
             return b""
+        whole = self._open and not self._cutter.pending
         try:
             blocks = self._cutter.feed(piece)
         except sse.EventTooLong as exc:
@@ -81,6 +84,8 @@ class SseRelay:
             self.fault = SitsError(Code.UPSTREAM_BROKEN, f"The model server's answer is not a stream of events: {exc}.")
             return b""
         out = [block for block in blocks if self._block(block)]
+        if whole and len(out) == len(blocks) and not self._cutter.pending:
+            return piece
         if self.committed or self.finished:
             return b"".join(self._release(out))
         self._hold(out)

@@ -19,7 +19,8 @@ import msgspec
 import uvicorn
 
 from sits.gateway.asgi import AsgiApp
-from sits.gateway.http.protocol import Front, HttpProtocol
+from sits.gateway.http.front import Front
+from sits.gateway.http.protocol import HttpProtocol
 from sits.gateway.node import Node
 
 _log = logging.getLogger("sits.gateway")
@@ -90,10 +91,10 @@ async def run(serving: Serving, sock: socket.socket, *, first: bool, ready: Call
 async def _serve(node: Node, sock: socket.socket, ready: Callable[[Node], None]) -> None:
     loop = asyncio.get_running_loop()
     settings = node.reloader.current.settings
-    front = Front(lambda: node.service.table.snapshot.settings.limits, node.sweep)
-    app = AsgiApp(node.service.handle, front)
+    front = Front(node.service.handle, settings.limits, node.sweep)
+    node.reloader.on_change(lambda old, new: setattr(front, "limits", new.settings.limits))
     config = uvicorn.Config(
-        app,
+        AsgiApp(front),
         http=HttpProtocol,
         ws="none",
         lifespan="off",
@@ -118,7 +119,8 @@ async def _serve(node: Node, sock: socket.socket, ready: Callable[[Node], None])
     stop = loop.create_task(stopping.wait())
     await asyncio.wait([serving, stop], return_when=asyncio.FIRST_COMPLETED)
     if not serving.done():
-        front.draining = node.service.draining = True
+        node.service.draining = True
+        front.drain()
         _log.info("draining: %d answers are under way", len(node.service.live))
         await node.service.drain(settings.drain_seconds)
         server.should_exit = True

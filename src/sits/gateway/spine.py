@@ -239,6 +239,7 @@ def replay(x: Exchange, attempt: Attempt) -> None:
 def refuse(x: Exchange, error: SitsError) -> None:
     """Tell the client what went wrong, in its own dialect: with the true status, or in-band once the stream is open."""
     x.error = error
+    error.message = x.service.redactor.text(error.message)
     if x.gone:
         x.status = 499
         return

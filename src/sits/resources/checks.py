@@ -14,10 +14,12 @@ from urllib.parse import urlsplit
 from sits.resources.kinds import LOCAL_ENGINES, Key, LocalSpec, Model, Resource, Route
 from sits.resources.problem import Fault, Path, quoted
 
+_INSIDE = r"(?!/)(?!(?:[^\n]*/)?\.\.?(?:/|$))[^\n!]+"
 SOURCE = re.compile(
     r"file:(?P<file>[^\n]+)"
-    r"|pypi:(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.+!_-]+?)!(?P<member>[^\n!]+)"
-    r"|hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?!(?P<path>[^\n!]+)"
+    rf"|pypi:(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.+!_-]*?)!(?P<member>{_INSIDE})"
+    rf"|hf:(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[A-Za-z0-9][\w./-]*))?!(?P<path>{_INSIDE})",
+    re.ASCII,
 )
 """The forms of `LocalSpec.source`."""
 

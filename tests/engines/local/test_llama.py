@@ -15,7 +15,6 @@ from sits.engines.base import Deadlines, Outgoing
 from sits.engines.local.engine import LocalEngine
 from sits.inner.errors import SitsError
 
-
 LONG = Deadlines(total=120.0)
 
 

@@ -11,6 +11,8 @@ import msgspec
 
 from sits.engines.base import Call, Deadlines, Engine, Headers, Outgoing, Reply
 from sits.engines.local.residents import LocalModels, Plan, Resident, Status, plan
+from sits.engines.local.whole import Whole
+from sits.engines.local.whole import asked as as_stream
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import Model
 
@@ -126,6 +128,7 @@ class LocalCall:
         "_resent",
         "_resident",
         "_timer",
+        "_whole",
     )
 
     def __init__(self, resident: Resident, models: LocalModels, request: Outgoing, reply: Reply, deadlines: Deadlines) -> None:
@@ -141,6 +144,7 @@ class LocalCall:
         self._timer: asyncio.TimerHandle | None = None
         self._headed = self._paused = self._done = False
         self._resent = 0
+        self._whole: Whole | None = None
         resident.in_flight += 1
 
     # As a Call: what the owner of the request sees. The figures are the inner call's, and zero before there is one.
@@ -176,13 +180,39 @@ class LocalCall:
 
     def head(self, status: int, headers: Headers) -> None:
         self._headed = True
-        self._reply.head(status, headers)
+        if status != 200:
+            self._whole = None
+        if self._whole is None:
+            self._reply.head(status, headers)
 
     def data(self, piece: bytes) -> None:
-        self._reply.data(piece)
+        if self._whole is None:
+            self._reply.data(piece)
+            return
+        try:
+            self._whole.feed(piece)
+        except (ValueError, KeyError, TypeError) as error:
+            if self._inner is not None:
+                self._inner.cancel()
+            self.fail(SitsError(Code.UPSTREAM_BROKEN, f"{self._resident.plan.name} sent an event that cannot be read: {error}"))
 
     def end(self) -> None:
+        if self._whole is not None:
+            self._end_whole(self._whole)
+            return
         self._finish()
+        self._reply.end()
+
+    def _end_whole(self, whole: Whole) -> None:
+        found = whole.close()
+        if found is None:
+            self.fail(SitsError(Code.UPSTREAM_BROKEN, f"{self._resident.plan.name} ended its answer before the finish"))
+            return
+        status, body = found
+        self._finish()
+        length = str(len(body)).encode()
+        self._reply.head(status, [(b"content-type", b"application/json; charset=utf-8"), (b"content-length", length)])
+        self._reply.data(body)
         self._reply.end()
 
     def fail(self, error: SitsError) -> None:
@@ -248,7 +278,10 @@ class LocalCall:
         headers.append((b"authorization", self._resident.key))
         self._remote = remote
         deadlines = msgspec.structs.replace(self._deadlines, total=self._left())
-        self._inner = remote.send(Outgoing(asked.method, asked.path, headers, asked.body), self, deadlines)
+        body, self._whole = asked.body, None
+        if self._resident.plan.engine == "local" and (stream := as_stream(asked.path, body)) is not None:
+            body, self._whole = stream
+        self._inner = remote.send(Outgoing(asked.method, asked.path, headers, body), self, deadlines)
         if self._paused:
             self._inner.pause()
 

@@ -36,7 +36,7 @@ def _params(xllamacpp: object, spec: HostSpec) -> object:
     params.model_alias = {spec.name}
     params.n_ctx = spec.context * spec.slots  # llama.cpp divides it by the slots
     params.n_parallel = spec.slots
-    params.n_ubatch = BATCH
+    params.n_batch = params.n_ubatch = BATCH
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = spec.threads
     params.n_threads_http = spec.slots * 2 + 4  # a streamed answer holds one; others must still be able to ask and to cancel
     params.hostnames = ["127.0.0.1"]

@@ -17,7 +17,7 @@ import msgspec
 from sits.engines.local.gguf_header import Array, Header
 
 MIB = 1024 * 1024
-BATCH = 512
+BATCH = 64
 """llama.cpp's n_ubatch: tokens computed at once."""
 CHECKPOINTS = 2
 """Snapshots of the sliding window that are kept for each slot (the host sets n_ctx_checkpoints to this)."""

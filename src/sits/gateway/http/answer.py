@@ -1,0 +1,109 @@
+"""One answer on an HTTP/1.1 connection: head, framing, and the order of things. Bytes go to the transport in one write."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from sits.engines.base import Headers
+from sits.gateway.wire import Listener
+
+if TYPE_CHECKING:
+    from sits.gateway.http.protocol import HttpProtocol
+
+_STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_STATUS[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
+_BODILESS = frozenset((204, 304))
+
+
+def status_line(status: int) -> bytes:
+    return _STATUS.get(status) or b"HTTP/1.1 %d Status\r\n" % status
+
+
+class HttpWire:
+    """A `Wire` over one connection. `keep` says whether the connection may serve another request afterwards."""
+
+    __slots__ = ("_chunked", "_protocol", "_silent", "done", "gone", "keep", "listener", "opened")
+
+    def __init__(self, protocol: HttpProtocol, *, keep: bool, silent: bool, chunked: bool) -> None:
+        self._protocol = protocol
+        self._silent = silent
+        """The answer has a head only: the request was HEAD."""
+        self._chunked = chunked
+        """The client knows chunks: HTTP/1.1."""
+        self.keep = keep
+        self.gone = False
+        self.opened = False
+        self.done = False
+        self.listener: Listener | None = None
+
+    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        if self.gone or self.opened or self.done:
+            return
+        head = self._head(status, headers)
+        if status in _BODILESS:
+            self._protocol.put(b"%b\r\n" % head)
+        elif self._silent:
+            self._protocol.put(b"%bcontent-length: %d\r\n\r\n" % (head, len(body)))
+        else:
+            self._protocol.put(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
+        self._finish()
+
+    def open(self, status: int, headers: Headers) -> None:
+        if self.gone or self.opened or self.done:
+            return
+        self.opened = True
+        if not self._chunked:
+            self.keep = False
+        head = self._head(status, headers)
+        self._protocol.put(b"%btransfer-encoding: chunked\r\n\r\n" % head if self._chunked else b"%b\r\n" % head)
+
+    def write(self, piece: bytes) -> None:
+        if self.gone or self.done or self._silent or not piece:
+            return
+        if self._chunked:
+            # One formatted write: 0.4 us for a piece of 200 bytes.
+            self._protocol.put(b"%x\r\n%b\r\n" % (len(piece), piece))
+        else:
+            self._protocol.put(piece)
+
+    def close(self) -> None:
+        if self.gone or self.done:
+            return
+        if self._chunked and not self._silent:
+            self._protocol.put(b"0\r\n\r\n")
+        self._finish()
+
+    def abort(self) -> None:
+        if not self.gone and not self.done:
+            self.done = True
+            self._protocol.cut()
+
+    def lose(self) -> None:
+        """The client has gone."""
+        if not self.gone and not self.done:
+            self.gone = True
+            if self.listener is not None:
+                self.listener.on_gone()
+
+    def linger(self, status: int, headers: Headers, body: bytes) -> None:
+        """A last answer, after which the connection is ended by its owner, not here."""
+        self.done = True
+        self._protocol.put(b"%bcontent-length: %d\r\n\r\n%b" % (self._head(status, headers), len(body), body))
+
+    def _head(self, status: int, headers: Headers) -> bytes:
+        protocol = self._protocol
+        if protocol.front.draining:
+            self.keep = False
+        lines = [status_line(status)]
+        lines += [b"%b: %b\r\n" % field for field in headers]
+        lines.append(b"date: %b\r\n" % protocol.front.date(protocol.front.clock()))
+        if not self.keep:
+            lines.append(b"connection: close\r\n")
+        elif not self._chunked:
+            lines.append(b"connection: keep-alive\r\n")
+        return b"".join(lines)
+
+    def _finish(self) -> None:
+        self.done = True
+        self._protocol.answered(self)

@@ -1,0 +1,69 @@
+"""What all client connections of one listener share: limits, clock, deadlines, the handler, whether the end has begun."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Protocol
+
+from sits.gateway.wire import Handler
+from sits.inner.sweep import Sweep
+from sits.resources.kinds import Limits
+
+LINGER_SECONDS = 30.0
+"""How long a refused client may go on sending what nobody reads, so that it comes to read why (RFC 9112 9.6)."""
+LINGER_IDLE_SECONDS = 5.0
+STALL_SECONDS = 60.0
+"""How long a client may leave its answer unread before it is cut."""
+FIELDS = 256
+"""The most header fields of one request."""
+FRAMING_BYTES = 256 * 1024
+"""Chunk sizes, extensions and trailers of one body; more only where the body itself is larger."""
+TARGET_BYTES = 8192
+"""The longest request target (RFC 9112 3 asks for 8000 at least)."""
+
+
+class Closing(Protocol):
+    """A connection that can be told that the end has begun."""
+
+    def shutdown(self) -> None: ...
+
+
+class Front:
+    """Shared by every connection. `limits` may be replaced at any time and holds for requests that begin afterwards."""
+
+    __slots__ = ("_date", "_date_due", "clock", "connections", "draining", "handler", "limits", "sweep", "wall")
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: Limits,
+        sweep: Sweep,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.sweep = sweep
+        self.clock = clock
+        self.wall = wall
+        self.draining = False
+        self.connections: set[Closing] = set()
+        self._date = b""
+        self._date_due = 0.0
+
+    def date(self, now: float) -> bytes:
+        """The value of the Date field (RFC 9110 6.6.1), made once a second."""
+        if now >= self._date_due:
+            wall = self.wall()
+            self._date = formatdate(wall, usegmt=True).encode()
+            self._date_due = now + 1.0 - wall % 1.0
+        return self._date
+
+    def drain(self) -> None:
+        """From now on every answer ends its connection, and idle connections end at once."""
+        self.draining = True
+        for connection in list(self.connections):
+            connection.shutdown()
