@@ -384,6 +384,7 @@ USED = Used(Usage(input=9, output=4, cached=2, reasoning=0))
             0,
             id="half a surrogate pair",
         ),
+        pytest.param(sse(HELLO, STOP, STOP), [STARTED, Text("你好"), Finish("stop")], 0, id="a finish said twice"),
         pytest.param(sse(HELLO, STOP) + sse(WORLD), [STARTED, Text("你好"), Finish("stop")], 0, id="nothing counts after [DONE]"),
     ],
 )

@@ -68,7 +68,8 @@ def run(plan: Plan) -> Outcome:
                 plan.say("sits: from start to ready")
                 ready = Ready(*ready_seconds(gateway, course, nginx.plain))
     told = environment(_versions(gateways, course.cache))
-    told.append(("Pinned", f"gateways to core {cores[0]}, model server and load to core {cores[-1]}"))
+    shared = "" if len(cores) > 1 else " (the only one there is: rates are far below what two would show)"
+    told.append(("Pinned", f"gateways to core {cores[0]}, model server and load to core {cores[-1]}{shared}"))
     told.append(("Rounds", f"{course.rounds} of {course.seconds:.0f} s each, gateways in turns; medians"))
     return Outcome(figures(found, SCENARIOS, gateways, ready), page(found, SCENARIOS, gateways, told, quick=plan.quick))
 

@@ -5,6 +5,7 @@ Drawings are SVG files of our own few lines beside the page, since Markdown view
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -13,8 +14,11 @@ import msgspec
 from sits.bench.figure import Figure
 
 
+_NUMBER = re.compile(r"^(-?[\d,.]+(e[+-]?\d+)?|–)$")
+
+
 class Table(msgspec.Struct, frozen=True, tag=True):
-    """Rows of text under a head; the first column is a label, the others line up to the right."""
+    """Rows of text under a head; a column of numbers lines up to the right."""
 
     head: list[str]
     rows: list[list[str]]
@@ -135,6 +139,6 @@ def _plain_table(figures: list[Figure]) -> Table:
 
 def _table(table: Table) -> str:
     """GitHub's table; a bar inside a cell would end it and is escaped."""
-    rules = ["---", *(["---:"] * (len(table.head) - 1))]
-    lines = [table.head, rules, *table.rows]
+    rules = ["---:" if all(map(_NUMBER.match, column)) else "---" for column in zip(*table.rows, strict=True)]
+    lines = [table.head, rules or ["---"] * len(table.head), *table.rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |" for cells in lines)

@@ -181,7 +181,7 @@ def _scenario(scenario: Scenario, seen: Board, gateways: Sequence[Gateway]) -> S
         tail = [number(one.first_p99), number(one.jitter_p99)] if paced else []
         rows.append([gateway.name, *(number(cell) for cell in cells), str(len(one.voids)), *tail])
         bars.append((gateway.name, one.cpu))
-    drawing = Bars(f"{scenario.name}-cpu", f"CPU a {scenario.per}, {scenario.title.lower()}", "us, less is better", bars)
+    drawing = Bars(f"{scenario.name}-cpu", f"CPU a {scenario.per}: {scenario.title}", "us, less is better", bars)
     return Section(scenario.title, "", [Table(head, rows), *([drawing] if bars else [])])
 
 

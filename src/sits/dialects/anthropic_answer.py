@@ -137,6 +137,9 @@ class MessageDecoder:
             found = self._events.feed(piece)
         except sse.EventTooLong as exc:
             raise broken(f"The model server's answer is not a stream of events: {exc}.") from exc
+        return self._all(found)
+
+    def _all(self, found: list[sse.ServerEvent]) -> list[Event]:
         events: list[Event] = []
         for each in found:
             try:

@@ -1,6 +1,6 @@
 """The hot path's look at a request: only the fields that routing needs, the rest skipped unread.
 
-A body of 400 bytes takes about a microsecond, where a full decode and validation takes twenty. What is refused here would
+A body of 400 bytes takes 0.4 us, where reading it into the inner form takes 5. What is refused here would
 be refused by every dialect: bad JSON, no model, fields of the wrong type. The skipped rest is checked for being JSON and
 UTF-8, so that a model server is never blamed for a client's broken body.
 """

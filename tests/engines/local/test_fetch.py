@@ -1,4 +1,4 @@
-"""Fetching: whole and verified, or not there at all. Wheels come through the real pip, from a folder that it is told to look in."""
+"""Fetching: whole and verified, or not there at all. Wheels come through the real pip, from a folder."""
 
 from __future__ import annotations
 
@@ -223,7 +223,8 @@ class Hub(BaseHTTPRequestHandler):
         self.seen.append((self.path, self.headers.get("Authorization")))
         if self.path == "/o/r/resolve/v1/d/w%20%E6%A8%A1.gguf":
             if self.headers.get("Authorization") != "Bearer hub-token":
-                return self.send_error(401)
+                self.send_error(401)
+                return
             self.send_response(302)
             self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/store")
             self.end_headers()

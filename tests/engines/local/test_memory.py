@@ -44,8 +44,8 @@ def test_heads_may_differ_by_layer() -> None:
 def test_a_sliding_window_is_kept_for_layers_that_have_one() -> None:
     plain = kv(header(), 8192, 1)
     windowed = header(attention__sliding_window=512, attention__sliding_window_pattern=Array(30, (True,) * 15 + (False,) * 15))
-    # Half of the layers: the window and one batch (1024 cells) and two snapshots of 512; the other half: everything.
-    assert kv(windowed, 8192, 1) == plain // 2 + plain // 2 * 2048 // 8192
+    # Half of the layers: the window and one batch (768 cells) and two snapshots of 512; the other half: everything.
+    assert kv(windowed, 8192, 1) == plain // 2 + plain // 2 * (768 + 1024) // 8192
     assert kv(header(attention__sliding_window=512), 8192, 1) == plain, "an unknown pattern is counted in full"
 
 
@@ -70,10 +70,12 @@ MEMINFO = {"proc/meminfo": "MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable: 800
 ROOMS = {
     "the machine alone": ({}, 8000 * 1024),
     "a group without limit": (
-        {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n", "sys/fs/cgroup/a/memory.current": "5\n"}, 8000 * 1024
+        {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n", "sys/fs/cgroup/a/memory.current": "5\n"},
+        8000 * 1024,
     ),
     "a limited group": (
-        {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "7000\n", "sys/fs/cgroup/a/b/memory.current": "3000\n"}, 4000
+        {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "7000\n", "sys/fs/cgroup/a/b/memory.current": "3000\n"},
+        4000,
     ),
     "reclaimable cache is free": (
         {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sits.engines.local.whole import asked
+from sits.engines.local.whole import Quiet, Whole, asked
 
 CHAT, TEXT, MESSAGES, RESPONSES = (b"/v1/chat/completions", b"/v1/completions", b"/v1/messages", b"/v1/responses")
 
@@ -54,8 +54,8 @@ STREAMS: dict[str, tuple[bytes, bytes, Any]] = {
             chunk(tool_calls=[call(0, "", id="x", type="function", name="f")]), chunk(tool_calls=[call(0, '{"a"')]),
             chunk(tool_calls=[call(1, "{}", id="y", type="function", name="g"), call(0, ":1}")]), chunk(finish="tool_calls")),
         {"id": "c", "object": "chat.completion", "choices": [
-            {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": None, "reasoning_content": "so",
-             "tool_calls": [
+            {"index": 0, "finish_reason": "tool_calls", "message": {
+             "role": "assistant", "content": None, "reasoning_content": "so", "tool_calls": [
                  {"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
                  {"id": "y", "type": "function", "function": {"name": "g", "arguments": "{}"}}]}}]},
     ),
@@ -74,7 +74,8 @@ STREAMS: dict[str, tuple[bytes, bytes, Any]] = {
             {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "he"}},
             {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "y"}},
             {"type": "content_block_stop", "index": 0},
-            {"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "u", "name": "f", "input": {}}},
+            {"type": "content_block_start", "index": 1,
+             "content_block": {"type": "tool_use", "id": "u", "name": "f", "input": {}}},
             {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"a":'}},
             {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "1}"}},
             {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 2}},
@@ -95,6 +96,7 @@ def put_together(path: bytes, pieces: list[bytes]) -> tuple[int, Any] | None:
     found = asked(path, b'{"model":"m"}')
     assert found is not None
     whole = found[1]
+    assert isinstance(whole, Whole)
     for piece in pieces:
         whole.feed(piece)
     closed = whole.close()
@@ -132,7 +134,7 @@ def test_garbage_is_said_to_be_garbage() -> None:
 
 
 LEFT_ALONE = {
-    "a stream": (CHAT, b'{"stream":true}'),
+    "a stream that wants progress": (CHAT, b'{"stream":true,"return_progress":false}'),
     "an embedding": (b"/v1/embeddings", b"{}"),
     "no JSON": (CHAT, b"{"),
     "no object": (CHAT, b"[]"),
@@ -148,4 +150,27 @@ def test_other_requests_are_left_alone(path: bytes, body: bytes) -> None:
 def test_nothing_else_in_the_request_changes() -> None:
     found = asked(CHAT, '{"stream":false,"model":"模","x":1.0}'.encode())
     assert found is not None
-    assert json.loads(found[0]) == {"stream": True, "model": "模", "x": 1.0, "stream_options": {"include_usage": True}}
+    assert json.loads(found[0]) == {
+        "stream": True,
+        "model": "模",
+        "x": 1.0,
+        "return_progress": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+@settings(max_examples=100)
+@given(cuts=st.lists(st.integers(0, 600), max_size=8))
+def test_a_stream_passes_unchanged_but_for_reports_of_progress(cuts: list[int]) -> None:
+    found = asked(CHAT, b'{"stream":true,"x":1}')
+    assert found is not None
+    quiet = found[1]
+    assert isinstance(quiet, Quiet)
+    assert json.loads(found[0]) == {"stream": True, "x": 1, "return_progress": True}
+    said = chunk(content='he said "prompt_progress": 你')
+    progress = {"choices": [], "prompt_progress": {"total": 2}}
+    wire = sse(progress, chunk(content=None), progress, said, said) + b"left over"
+    wire = wire.replace(b'"prompt_progress": {', b'"prompt_progress":{')
+    edges = [0, *sorted(min(cut, len(wire)) for cut in cuts), len(wire)]
+    passed = b"".join(quiet.feed(wire[a:b]) for a, b in pairwise(edges)) + quiet.close()
+    assert passed == sse(chunk(content=None), said, said) + b"left over"

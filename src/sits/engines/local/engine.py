@@ -11,8 +11,8 @@ import msgspec
 
 from sits.engines.base import Call, Deadlines, Engine, Headers, Outgoing, Reply
 from sits.engines.local.residents import LocalModels, Plan, Resident, Status, plan
-from sits.engines.local.whole import Whole
-from sits.engines.local.whole import asked as as_stream
+from sits.engines.local.whole import Quiet, Whole
+from sits.engines.local.whole import asked as cancellable
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import Model
 
@@ -127,8 +127,8 @@ class LocalCall:
         "_request",
         "_resent",
         "_resident",
+        "_through",
         "_timer",
-        "_whole",
     )
 
     def __init__(self, resident: Resident, models: LocalModels, request: Outgoing, reply: Reply, deadlines: Deadlines) -> None:
@@ -144,7 +144,7 @@ class LocalCall:
         self._timer: asyncio.TimerHandle | None = None
         self._headed = self._paused = self._done = False
         self._resent = 0
-        self._whole: Whole | None = None
+        self._through: Whole | Quiet | None = None
         resident.in_flight += 1
 
     # As a Call: what the owner of the request sees. The figures are the inner call's, and zero before there is one.
@@ -181,27 +181,37 @@ class LocalCall:
     def head(self, status: int, headers: Headers) -> None:
         self._headed = True
         if status != 200:
-            self._whole = None
-        if self._whole is None:
+            self._through = None
+        if not isinstance(self._through, Whole):
             self._reply.head(status, headers)
 
     def data(self, piece: bytes) -> None:
-        if self._whole is None:
+        through = self._through
+        if through is None:
             self._reply.data(piece)
+        elif isinstance(through, Quiet):
+            if passed := through.feed(piece):
+                self._reply.data(passed)
+        else:
+            self._collect(through, piece)
+
+    def end(self) -> None:
+        through = self._through
+        if isinstance(through, Whole):
+            self._end_whole(through)
             return
+        self._finish()
+        if through is not None and (rest := through.close()):
+            self._reply.data(rest)
+        self._reply.end()
+
+    def _collect(self, whole: Whole, piece: bytes) -> None:
         try:
-            self._whole.feed(piece)
+            whole.feed(piece)
         except (ValueError, KeyError, TypeError) as error:
             if self._inner is not None:
                 self._inner.cancel()
             self.fail(SitsError(Code.UPSTREAM_BROKEN, f"{self._resident.plan.name} sent an event that cannot be read: {error}"))
-
-    def end(self) -> None:
-        if self._whole is not None:
-            self._end_whole(self._whole)
-            return
-        self._finish()
-        self._reply.end()
 
     def _end_whole(self, whole: Whole) -> None:
         found = whole.close()
@@ -278,9 +288,9 @@ class LocalCall:
         headers.append((b"authorization", self._resident.key))
         self._remote = remote
         deadlines = msgspec.structs.replace(self._deadlines, total=self._left())
-        body, self._whole = asked.body, None
-        if self._resident.plan.engine == "local" and (stream := as_stream(asked.path, body)) is not None:
-            body, self._whole = stream
+        body, self._through = asked.body, None
+        if self._resident.plan.engine == "local" and (changed := cancellable(asked.path, body)) is not None:
+            body, self._through = changed
         self._inner = remote.send(Outgoing(asked.method, asked.path, headers, body), self, deadlines)
         if self._paused:
             self._inner.pause()

@@ -6,7 +6,7 @@ import http.client
 import urllib.parse
 
 from sits.engines.local.hosting import READY_WITHIN, CannotServe, HostSpec
-from sits.engines.local.memory import BATCH, CHECKPOINTS
+from sits.engines.local.memory import BATCH, CHECKPOINTS, EMBEDDING_BATCH
 
 # What changes when the model has done anything: tokens in, tokens from the cache, tokens out.
 _WORK = (b"llamacpp:prompt_tokens_total", b"llamacpp:prompt_tokens_cached_total", b"llamacpp:tokens_predicted_total")
@@ -53,7 +53,7 @@ def _params(xllamacpp: object, spec: HostSpec) -> object:
     params.n_ctx_checkpoints = CHECKPOINTS
     if spec.embedding:
         params.embedding = True
-        params.n_batch = params.n_ubatch = max(BATCH, spec.context)  # an input to embed must fit one batch
+        params.n_batch = params.n_ubatch = max(EMBEDDING_BATCH, spec.context)  # an input to embed must fit one batch
     if spec.pooling is not None:
         params.pooling_type = getattr(
             xllamacpp.llama_pooling_type,  # type: ignore[attr-defined]

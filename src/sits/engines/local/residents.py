@@ -412,5 +412,5 @@ def estimate(wanted: Plan, weights: Path) -> memory.Needs:
         header = gguf_header.read(weights)
     except (OSError, gguf_header.BadGguf) as error:
         raise SitsError(Code.MODEL_UNAVAILABLE, f"{wanted.name}: {weights.name} cannot be read as GGUF: {error}") from error
-    batch = max(memory.BATCH, wanted.context) if wanted.embedding else memory.BATCH
+    batch = max(memory.EMBEDDING_BATCH, wanted.context) if wanted.embedding else memory.BATCH
     return memory.estimate(header, size, context=wanted.context, slots=wanted.slots, batch=batch)

@@ -1,0 +1,55 @@
+# Every target works from a bare clone and can be repeated. `make run` is the main job, `make test` the tests.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+DATA ?= data
+PORT ?= 8080
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: setup run test check bench docs lock clean help
+
+help: ## What the targets do
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(VENV)/.all ## Everything that running, testing and checking needs, in .venv
+
+run: $(VENV)/.run ## Serve the built-in models on http://127.0.0.1:8080 (PORT=, DATA=)
+	@$(BIN)/sits models pull smollm2-135m --data $(DATA)
+	@exec $(BIN)/sits serve --data $(DATA) --port $(PORT)
+
+test: $(VENV)/.all ## All tests
+	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+
+check: $(VENV)/.all ## Format, lint, types, layers, generated pages
+	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/sits docs --check
+
+bench: $(VENV)/.all ## SITS beside its peers; writes docs/performance.md (about ten minutes)
+	@command -v nginx >/dev/null && command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq nginx-light wrk)
+	$(BIN)/sits bench gateway --setup
+	$(BIN)/sits bench gateway --json --out docs
+
+docs: $(VENV)/.all ## Write the pages that are generated from the code
+	$(BIN)/sits docs
+
+lock: $(VENV)/.all ## Pin what is installed now
+	$(BIN)/pip freeze --exclude-editable | grep -vE '^(sits|uv)\b' > requirements.lock
+
+clean: ## Remove what the other targets made (not the data folder)
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml requirements.lock | $(VENV)/bin/pip
+	$(BIN)/pip install -q -c requirements.lock -e '.[local]'
+	@touch $@
+
+$(VENV)/.all: pyproject.toml requirements.lock | $(VENV)/bin/pip
+	$(BIN)/pip install -q -c requirements.lock -e '.[local,test,check]'
+	@touch $@ $(VENV)/.run
