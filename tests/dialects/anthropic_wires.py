@@ -107,7 +107,11 @@ def call(index: int, call_id: str, name: str, said: str) -> dict[str, Any]:
     return {"index": index, "id": call_id, "type": "function", "function": {"name": name, "arguments": said}}
 
 
-_OPENAI_USAGE = {"prompt_tokens": 9, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 0}}
+_OPENAI_USAGE = {
+    "prompt_tokens": 9,
+    "completion_tokens": 7,
+    "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 0},
+}
 OPENAI_STREAM = sse(
     chunk({"role": "assistant", "content": ""}),
     chunk({"reasoning_content": "想一想"}),

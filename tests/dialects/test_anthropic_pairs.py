@@ -20,7 +20,8 @@ from sits import dialects
 from sits.dialects import sse
 from sits.dialects.base import Identity
 from sits.dialects.bridge import Bridge, whole_bridge
-from sits.inner.ask import Ask, Message as InnerMessage, Operation, TextPart
+from sits.inner.ask import Ask, Operation, TextPart
+from sits.inner.ask import Message as InnerMessage
 from sits.inner.event import Usage
 
 from .anthropic_wires import ANTHROPIC_STREAM, ANTHROPIC_WHOLE, OLLAMA_STREAM, OLLAMA_WHOLE, OPENAI_STREAM
@@ -204,9 +205,7 @@ FORMS = {"chat": ChatCompletion, "messages": Message, "responses": Response}
 @pytest.mark.parametrize("engine", sorted(WHOLES))
 @pytest.mark.parametrize("operation", CLIENTS)
 def test_a_whole_answer_has_the_sdks_own_type(operation: Operation, engine: str) -> None:
-    wire, reading = whole_bridge(
-        dialects.upstream(engine), dialects.client(operation), ask(operation), WHOLES[engine], IDENTITY
-    )
+    wire, reading = whole_bridge(dialects.upstream(engine), dialects.client(operation), ask(operation), WHOLES[engine], IDENTITY)
     assert reading.fault is None
     strictly(FORMS[operation], [json.loads(wire)])
     assert json.loads(wire)["model"] == "served"
@@ -215,7 +214,5 @@ def test_a_whole_answer_has_the_sdks_own_type(operation: Operation, engine: str)
 @pytest.mark.parametrize("engine", ["anthropic", "ollama"])
 def test_a_whole_answer_says_the_same_as_a_streamed_one(engine: str) -> None:
     for operation, form, read in (("messages", Message, of_message), ("responses", Response, of_response)):
-        wire, _ = whole_bridge(
-            dialects.upstream(engine), dialects.client(operation), ask(operation), WHOLES[engine], IDENTITY
-        )
+        wire, _ = whole_bridge(dialects.upstream(engine), dialects.client(operation), ask(operation), WHOLES[engine], IDENTITY)
         assert read(form.model_validate_json(wire)) == (SAID, (9, 7))

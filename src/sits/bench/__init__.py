@@ -66,7 +66,7 @@ class Bench(Protocol):
         """
 
 
-def load(name: str) -> Bench:
+def find(name: str) -> Bench:
     """The bench of that name.
 
     Raises:
@@ -84,6 +84,6 @@ def prepare(name: str, plan: Plan) -> None:
     Raises:
         BenchError: it could not be installed.
     """
-    setup = getattr(load(name), "setup", None)
+    setup = getattr(find(name), "setup", None)
     if setup is not None:
         setup(plan)

@@ -13,7 +13,6 @@ import msgspec
 
 from sits.bench.figure import Figure
 
-
 _NUMBER = re.compile(r"^(-?[\d,.]+(e[+-]?\d+)?|–)$")
 
 

@@ -213,7 +213,7 @@ GATEWAYS: Mapping[str, Gateway] = {
             "(`LITELLM_RUST=false`), and in this release has no path for OpenAI chat anyway. Of its `proxy` extra "
             "everything is installed but its own companion packages (screens, database migrations, paid features).",
             _litellm,
-            ("litellm==1.110.2", "opentelemetry-sdk"),
+            ("litellm==1.110.2", "opentelemetry-sdk==1.45.2"),
             "litellm",
             "proxy",
             ("litellm-proxy", "litellm-proxy-extras", "litellm-enterprise"),
@@ -223,7 +223,7 @@ GATEWAYS: Mapping[str, Gateway] = {
             "Python. The least that works: uvicorn (uvloop, httptools) and aiohttp's pooled client, streaming. No "
             "keys, metrics, records, log lines or trace context.",
             _aiohttp,
-            ("aiohttp>=3.14", "uvicorn>=0.40", "uvloop>=0.22", "httptools>=0.7"),
+            ("aiohttp==3.14.5", "uvicorn==0.54.0", "uvloop==0.23.0", "httptools==0.9.0"),
             "aiohttp",
         ),
     )

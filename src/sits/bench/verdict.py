@@ -103,7 +103,8 @@ def page(
     if quick:
         intro += "\n\n**A quick run: it shows that the harness works. The figures are not for quoting.**"
     fairness = (
-        "One rule: each runs as its own documentation has it run in production, and what it does on a request is said here."
+        "One rule: a peer runs as a person who wants it fast would run it in production, SITS as it comes out of the box, "
+        "and what each does on a request is said here. So SITS writes a log line a request, and the peers do not."
     )
     switched = Table(["gateway", "switched on"], [[gateway.name, gateway.switched_on] for gateway in gateways])
     sections = [_scenario(scenario, seen, gateways) for scenario in scenarios]

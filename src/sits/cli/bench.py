@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sits.bench import BENCHES, BenchError, Outcome, Plan, load, prepare
+from sits.bench import BENCHES, BenchError, Outcome, Plan, find, prepare
 from sits.bench.figure import Figure, exit_code, line
 from sits.bench.page import number, write
 
@@ -54,7 +54,7 @@ def bench(
         if setup:
             prepare(name, plan)
             return
-        outcome = load(name).run(plan)
+        outcome = find(name).run(plan)
     except BenchError as error:
         click.secho(f"Error: {error}", err=True, fg="red")
         ctx.exit(2)

@@ -40,7 +40,7 @@ class Anthropic:
         """The request. What there is no word for is refused: n > 1, logprobs, `json_object`, seed, penalties, logit bias."""
         if ask.operation in ("completions", "embeddings"):
             raise unsupported("model", f"A server of kind 'anthropic' cannot serve {ask.operation}.")
-        refuse_losses(ask, "A server of kind 'anthropic'", _SAYS | _OWN)
+        refuse_losses(ask, "A server of kind 'anthropic'", _SAYS)
         body = _conversation(ask, model)
         if ask.operation == "count_tokens":
             return Prepared(COUNT_PATH, encode(body), VERSION)

@@ -66,12 +66,15 @@ class _Turn:
         self.parts: list[Part] = []
 
     def takes(self, kind: str) -> bool:
-        """Whether an item of this kind still belongs to the turn: reasoning, then text, then calls."""
-        if kind == "function_call":
+        """Whether an item of this kind still belongs to the turn: reasoning, then text, then calls.
+
+        A turn with calls goes on until their results come, whatever stands between the calls.
+        """
+        if kind == "function_call" or any(isinstance(part, ToolUsePart) for part in self.parts):
             return True
         if kind == "reasoning":
             return all(isinstance(part, ReasoningPart) for part in self.parts)
-        return not any(isinstance(part, TextPart | ImagePart | ToolUsePart) for part in self.parts)
+        return not any(isinstance(part, TextPart | ImagePart) for part in self.parts)
 
 
 def read_items(value: str | Sequence[dict[str, Any]]) -> list[Message]:

@@ -17,9 +17,10 @@ from sits.observe.metrics import Registry
 def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWriter | None) -> None:
     """Leave what is to be known of a finished exchange. Waits for nothing."""
     last = x.attempts[-1] if x.attempts else None
-    marks = x.marks(last)
-    marks.done = perf_counter()
-    parts = anatomy(marks, marks.done)
+    # A whole answer is over when its head is made: the anatomy in its header stands.
+    parts = x.parts
+    if parts is None or x.opened:
+        parts = anatomy(x.marks(last), perf_counter())
     usage = usage_of(x, last)
     code = x.error.code.value if x.error is not None else ""
     choice, target = x.choice, last.target if last is not None else None

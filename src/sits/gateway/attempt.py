@@ -7,13 +7,13 @@ its end. An attempt is a `Reply`: the engine pushes into it from the event loop;
 
 from __future__ import annotations
 
-from asyncio import Future
 from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from sits.dialects.base import Reading, Translation
 from sits.engines.base import Call, Deadlines, Headers, Outgoing
+from sits.gateway.drive import Moment
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.event import Usage
 from sits.routing.target import Target
@@ -50,12 +50,10 @@ class Attempt:
         "translation",
     )
 
-    def __init__(
-        self, exchange: Exchange, target: Target, over: Future[None], translate: Callable[[], Translation] | None
-    ) -> None:
+    def __init__(self, exchange: Exchange, target: Target, translate: Callable[[], Translation] | None) -> None:
         self.exchange = exchange
         self.target = target
-        self.over = over
+        self.over = Moment()
         self.call: Call | None = None
         self.error: SitsError | None = None
         self.status = 0
@@ -74,8 +72,6 @@ class Attempt:
 
     def start(self, request: Outgoing, deadlines: Deadlines) -> None:
         self.call = self.target.engine.send(request, self, deadlines)
-        if self.over.done():
-            self.call.cancel()
 
     # What the engine tells us.
 
@@ -104,7 +100,7 @@ class Attempt:
             self._stop(translation.fault)
 
     def end(self) -> None:
-        if self.over.done():
+        if self.over.happened:
             return
         translation = self.translation
         if translation is None:
@@ -118,10 +114,10 @@ class Attempt:
             if not self.committed:
                 self._commit()
             self.exchange.write(out)
-        self.over.set_result(None)
+        self.over.happen()
 
     def fail(self, error: SitsError) -> None:
-        if self.over.done():
+        if self.over.happened:
             return
         if self.translation is not None and self.translation.finished:
             self.end()  # The answer is complete; how the connection ends is nobody's loss.
@@ -132,7 +128,7 @@ class Attempt:
 
     def stop(self, error: SitsError) -> None:
         """Give up: the client has gone or a deadline of the exchange has passed. Safe to repeat."""
-        if self.over.done():
+        if self.over.happened:
             return
         if self.call is not None:
             self.call.cancel()
@@ -170,7 +166,7 @@ class Attempt:
             code = Code.STREAM_STALLED if error.code is Code.UPSTREAM_TIMEOUT else Code.STREAM_BROKEN
             error = SitsError(code, f"the answer broke off after content had been sent: {error.message}")
         self.error = error
-        self.over.set_result(None)
+        self.over.happen()
 
 
 def _is_stream(content_type: bytes) -> bool:

@@ -6,7 +6,6 @@ that runs. It makes no decisions: those are the spine's.
 
 from __future__ import annotations
 
-from asyncio import Task
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,12 @@ from sits.dialects.base import ClientDialect, Identity, Translation
 from sits.dialects.bridge import Bridge
 from sits.dialects.peek import Peek
 from sits.engines.base import Headers
+from sits.gateway.drive import Drive
 from sits.gateway.wire import Request, Wire
 from sits.inner.ask import Ask, Operation
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import NEVER
-from sits.observe.anatomy import Marks, anatomy, server_timing
+from sits.observe.anatomy import Anatomy, Marks, anatomy, server_timing
 from sits.routing.plan import Choice, Plan
 from sits.routing.target import Target
 from sits.security.keys import KeyIdentity
@@ -44,14 +44,17 @@ class Exchange:
         "attempts",
         "choice",
         "client",
+        "drive",
         "due",
         "error",
         "error_headers",
         "gone",
         "id",
+        "id_field",
         "key",
         "opened",
         "operation",
+        "parts",
         "peek",
         "plan",
         "request",
@@ -61,7 +64,6 @@ class Exchange:
         "skipped_targets",
         "status",
         "table",
-        "task",
         "trace",
         "wall",
         "wire",
@@ -75,6 +77,7 @@ class Exchange:
         self.operation = operation
         self.client = client
         self.id, self.trace = service.identify(request.headers)
+        self.id_field = self.id.encode()
         self.wall = service.wall()
         self.key: KeyIdentity | None = None
         self.peek: Peek | None = None
@@ -87,12 +90,14 @@ class Exchange:
         self.error: SitsError | None = None
         self.error_headers: Headers = []
         self.status = 0
+        self.parts: Anatomy | None = None
+        """The anatomy at the moment the head of the answer was made."""
         self.opened = False
         self.gone = False
         self.sent_bytes = 0
         self.admitted = perf_counter()
         self.due = NEVER
-        self.task: Task[None] | None = None
+        self.drive: Drive | None = None
         self._ask: Ask | None = None
         self._first_due = NEVER
         self._comment_due = NEVER
@@ -148,14 +153,12 @@ class Exchange:
 
     def headers(self, attempt: Attempt | None, content_type: bytes) -> Headers:
         """What every answer says about itself; of an attempt only once there is one."""
-        out = [(b"content-type", content_type), (b"x-request-id", self.id.encode())]
-        if self.requested:
+        out = [(b"content-type", content_type), (b"x-request-id", self.id_field)]
+        if self.choice is not None:  # A name that we know; what a client made up never becomes a header.
             out.append((b"x-sits-requested", self.requested.encode()))
         if attempt is not None:
-            target = attempt.target
-            out.append((b"x-sits-served", target.upstream_model.encode()))
-            out.append((b"x-sits-target", target.name.encode()))
-        parts = anatomy(self.marks(attempt), perf_counter())
+            out += attempt.target.told
+        self.parts = parts = anatomy(self.marks(attempt), perf_counter())
         out.append((b"x-sits-attempts", b"%d" % len(self.attempts)))
         out.append((b"x-sits-overhead", b"%.3f" % (parts.gateway * 1e3)))
         out.append((b"server-timing", server_timing(parts)))

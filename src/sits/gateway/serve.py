@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import pathlib
 import signal
@@ -82,10 +83,19 @@ async def run(serving: Serving, sock: socket.socket, *, first: bool, ready: Call
     """
     node = Node(serving.config, serving.data, warm=first)
     await node.start()
+    _calm_the_collector()
     try:
         await _serve(node, sock, ready)
     finally:
         await node.aclose()
+
+
+def _calm_the_collector() -> None:
+    """What lives as long as the process is not looked through again and again. Exchanges free themselves; with the usual
+    thresholds the collector took a fifth of the CPU of a plain request to find nothing."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 async def _serve(node: Node, sock: socket.socket, ready: Callable[[Node], None]) -> None:

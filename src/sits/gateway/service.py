@@ -15,6 +15,7 @@ from collections.abc import Callable
 from sits import dialects
 from sits.gateway import spine
 from sits.gateway.account import account
+from sits.gateway.drive import Drive
 from sits.gateway.exchange import Exchange
 from sits.gateway.table import Table
 from sits.gateway.wire import Request, Wire
@@ -87,7 +88,7 @@ class Service:
         x.table.live += 1
         wire.listener = x
         x.gone = wire.gone
-        x.task = self.loop.create_task(spine.serve(x))
+        x.drive = Drive(spine.serve(x))
 
     def identify(self, headers: dict[bytes, bytes]) -> tuple[str, Trace]:
         """The request id and our span, continued from the client's headers where these are valid."""
@@ -100,6 +101,9 @@ class Service:
         self.sweep.discard(x)
         x.table.live -= 1
         account(x, self.registry, self.ring, self.lines if x.table.snapshot.settings.access_log else None)
+        # An exchange and its attempts point at each other: taken apart here, they are freed at once, not by the collector.
+        x.attempts.clear()
+        x.wire.listener = None
         if self._idle is not None and not self.live and not self._idle.done():
             self._idle.set_result(None)
 
@@ -133,6 +137,4 @@ class Service:
             x.cut(
                 SitsError(Code.DRAINING, "the gateway is shutting down and the grace for running answers is over", retry_after=1)
             )
-        if left:
-            await asyncio.wait([x.task for x in left if x.task is not None], timeout=2.0)
         return len(left)

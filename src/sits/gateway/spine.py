@@ -9,7 +9,6 @@ core is `run`: it serves every endpoint, streamed or not.
 from __future__ import annotations
 
 import logging
-from asyncio import CancelledError
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
@@ -45,9 +44,6 @@ async def serve(x: Exchange) -> None:
         answer(x, attempt)
     except SitsError as error:
         refuse(x, error)
-    except CancelledError:
-        refuse(x, SitsError(Code.DRAINING, "the gateway is shutting down"))
-        raise
     except Exception:
         _log.exception("a defect while serving a request", extra={"request_id": x.id})
         refuse(x, SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {x.id}"))
@@ -121,8 +117,7 @@ async def run(x: Exchange) -> Attempt:
 
 async def attempt_one(x: Exchange, target: Target, request: Outgoing, translate: Callable[[], Translation] | None) -> Attempt:
     """One try, seen to its end: `error` of what comes back says how it went."""
-    over = x.service.loop.create_future()
-    attempt = Attempt(x, target, over, translate)
+    attempt = Attempt(x, target, translate)
     x.attempt = attempt
     x.attempts.append(attempt)
     if x.gone:
@@ -131,11 +126,7 @@ async def attempt_one(x: Exchange, target: Target, request: Outgoing, translate:
         if translate is not None:
             x.watch(attempt, attempt.sent)
         attempt.start(request, deadlines(x, target))
-    try:
-        await over
-    except CancelledError:
-        attempt.stop(SitsError(Code.DRAINING, "the gateway is shutting down"))
-        raise
+    await attempt.over
     check(x, attempt)
     x.attempt = None
     return attempt
@@ -143,9 +134,9 @@ async def attempt_one(x: Exchange, target: Target, request: Outgoing, translate:
 
 def deadlines(x: Exchange, target: Target) -> Deadlines:
     """The target's deadlines; a later attempt gets what is left of the request's own."""
-    if len(x.attempts) == 1:
-        return target.deadlines
     assert x.choice is not None
+    if len(x.attempts) == 1 and x.choice.total is None:
+        return target.deadlines
     left = (x.choice.total or target.deadlines.total) - (perf_counter() - x.admitted)
     return msgspec.structs.replace(target.deadlines, total=max(0.001, min(left, target.deadlines.total)))
 
@@ -170,10 +161,7 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         model = None if x.peek.model == target.upstream_model else target.upstream_model
         body = patch(x.request.body, model, ask_usage) if model is not None or ask_usage else x.request.body
         translate = x.relay if stream else None
-        for name in RELAYED_HEADERS:
-            value = x.request.headers.get(name)
-            if value is not None:
-                extra.append((name, value))
+        extra.extend(field for field in x.request.headers.items() if field[0] in RELAYED_HEADERS)
     else:
         prepared = dialect.write(x.ask(), target.upstream_model)
         path, body = prepared.path, prepared.body
@@ -182,7 +170,7 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
     return Outgoing(b"POST", path.encode(), outbound(x, target, extra), body), translate
 
 
-RELAYED_HEADERS = (b"anthropic-version", b"anthropic-beta", b"idempotency-key")
+RELAYED_HEADERS = frozenset((b"anthropic-version", b"anthropic-beta", b"idempotency-key"))
 """The client's headers that a server of the same dialect may see. Everything else, credentials and cookies first, stays."""
 
 
@@ -191,7 +179,7 @@ def outbound(x: Exchange, target: Target, extra: Headers) -> Headers:
     trace = x.trace
     if trace.state is not None:
         extra.append((b"tracestate", trace.state))
-    return [*target.headers, (b"traceparent", trace.traceparent()), (b"x-request-id", x.id.encode()), *extra]
+    return [*target.headers, (b"traceparent", trace.traceparent()), (b"x-request-id", x.id_field), *extra]
 
 
 def check(x: Exchange, attempt: Attempt) -> None:

@@ -92,6 +92,7 @@ class Table:
             capabilities=capabilities_of(model),
             deadlines=deadlines_of(model, self.snapshot.settings.deadlines),
             headers=headers,
+            told=[(b"x-sits-served", (spec.upstream_model or name).encode()), (b"x-sits-target", name.encode())],
             model=model,
             contract=contract,
         )

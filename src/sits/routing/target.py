@@ -41,6 +41,8 @@ class Target:
     deadlines: Deadlines
     headers: Headers
     """The constant outbound headers: content type, user agent, credential, declared extras."""
+    told: Headers
+    """What answers say of this target: x-sits-served and x-sits-target."""
     model: Model
     contract: Contract | None = None
 

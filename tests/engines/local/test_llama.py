@@ -13,6 +13,7 @@ from local_kit import Answer, ask, chat, gemma_plan, house, outgoing, post, run,
 
 from sits.engines.base import Deadlines, Outgoing
 from sits.engines.local.engine import LocalEngine
+from sits.engines.local.lease import read
 from sits.inner.errors import SitsError
 
 LONG = Deadlines(total=120.0)
@@ -132,6 +133,69 @@ def test_a_cancelled_request_frees_its_slot_within_250_ms(data: Path) -> None:
     run(story())
 
 
+def test_a_request_is_cancelled_while_its_prompt_is_read(data: Path) -> None:
+    async def story() -> None:
+        async with house(data) as models:
+            engine = LocalEngine(smol_plan(context=2048), models)
+            await engine.warm()
+            for stream in (True, False):
+
+                async def working() -> bool:
+                    return await busy(engine) == 1
+
+                async def idle() -> bool:
+                    return await busy(engine) == 0
+
+                body = chat(f"{stream} " + "Tell me a story. " * 300, stream=stream)
+                call, answer = post(engine, "/v1/chat/completions", body)
+                await until(working)
+                call.cancel()
+                # Two or three batches of 64 tokens; without the reports of progress it took 7 seconds.
+                assert await until(idle) < 1.5
+                assert answer.body == b""
+            await engine.aclose()
+
+    run(story())
+
+
+def test_a_whole_answer_is_what_the_server_itself_says(data: Path) -> None:
+    async def story() -> None:
+        async with house(data) as models:
+            engine = LocalEngine(smol_plan(), models)
+            await engine.warm()
+            lease = read(engine._resident.lease)
+            assert lease is not None
+            asked: list[tuple[str, dict[str, Any]]] = [
+                ("/v1/chat/completions", chat("你好", logprobs=True, top_logprobs=2, seed=1)),
+                ("/v1/completions", {"prompt": ["One, two,", "A, B,"], "max_tokens": 3, "temperature": 0}),
+                ("/v1/responses", {"model": "smol", "input": "What is 2+2?", "max_output_tokens": 8, "temperature": 0}),
+            ]
+            for path, body in asked:
+                ours = await ask(engine, path, body)
+                theirs = Answer()
+                direct = outgoing(path, body)
+                direct.headers.append((b"authorization", engine._resident.key))
+                remote = models.make_remote(lease.address)
+                remote.send(direct, theirs, LONG)
+                assert plain(ours) == plain((await theirs.wait()).json()), path
+                await remote.aclose()
+            await engine.aclose()
+
+    run(story())
+
+
+PASSING = {
+    "id", "created", "created_at", "completed_at", "timings", "usage", "system_fingerprint", "logprob", "top_logprobs",
+}  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """An answer without what differs from one to the next."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items() if key not in PASSING}
+    return [plain(inner) for inner in value] if isinstance(value, list) else value
+
+
 def test_a_model_may_embed_instead_of_generating(data: Path) -> None:
     async def story() -> None:
         async with house(data) as models:
@@ -149,9 +213,10 @@ def test_the_second_family_completes_text(data: Path) -> None:
     async def story() -> None:
         async with house(data) as models:
             engine = LocalEngine(gemma_plan(), models)
-            body = {"model": "gemma", "prompt": "The capital of France is", "max_tokens": 6, "temperature": 0}
+            body = {"model": "gemma", "prompt": "Roses are red, violets are", "max_tokens": 4, "temperature": 0}
             found = await ask(engine, "/v1/completions", body)
-            assert "Paris" in found["choices"][0]["text"]
+            assert "blue" in found["choices"][0]["text"]
+            assert found["usage"] == {**found["usage"], "completion_tokens": 4}
             await engine.aclose()
 
     run(story())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sits.engines.local.whole import Quiet, Whole, asked
 
-CHAT, TEXT, MESSAGES, RESPONSES = (b"/v1/chat/completions", b"/v1/completions", b"/v1/messages", b"/v1/responses")
+CHAT, TEXT, RESPONSES = (b"/v1/chat/completions", b"/v1/completions", b"/v1/responses")
 
 
 def sse(*events: Any, done: bool = True) -> bytes:
@@ -66,23 +66,6 @@ STREAMS: dict[str, tuple[bytes, bytes, Any]] = {
         {"id": "t", "object": "text_completion", "usage": USAGE, "choices": [
             {"index": 0, "text": "ab", "logprobs": None, "finish_reason": "stop"}]},
     ),
-    "a message": (
-        MESSAGES,
-        sse({"type": "message_start", "message": {"id": "m", "type": "message", "content": [], "stop_reason": None,
-                                                  "usage": {"input_tokens": 4, "output_tokens": 0}}},
-            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "he"}},
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "y"}},
-            {"type": "content_block_stop", "index": 0},
-            {"type": "content_block_start", "index": 1,
-             "content_block": {"type": "tool_use", "id": "u", "name": "f", "input": {}}},
-            {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"a":'}},
-            {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "1}"}},
-            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 2}},
-            {"type": "message_stop"}, done=False),
-        {"id": "m", "type": "message", "stop_reason": "tool_use", "usage": {"input_tokens": 4, "output_tokens": 2}, "content": [
-            {"type": "text", "text": "hey"}, {"type": "tool_use", "id": "u", "name": "f", "input": {"a": 1}}]},
-    ),
     "a response": (
         RESPONSES,
         sse({"type": "response.created", "response": {"id": "r"}},
@@ -135,6 +118,7 @@ def test_garbage_is_said_to_be_garbage() -> None:
 
 LEFT_ALONE = {
     "a stream that wants progress": (CHAT, b'{"stream":true,"return_progress":false}'),
+    "a message": (b"/v1/messages", b"{}"),
     "an embedding": (b"/v1/embeddings", b"{}"),
     "no JSON": (CHAT, b"{"),
     "no object": (CHAT, b"[]"),

@@ -16,18 +16,37 @@ from sits.engines.remote.connection import Connection
 from sits.inner.errors import SitsError
 from sits.inner.sweep import Sweep
 
+_ENGINES: list[RemoteEngine] = []
+
 
 def run(story: Coroutine[Any, Any, None]) -> None:
-    """Run on uvloop, as the service does, and see that no task is left."""
+    """Run on uvloop, as the service does, and see that no connection of an engine and no task is left.
 
-    async def watched() -> None:
+    (uvloop hangs in `close` when a transport is open and warnings are errors.)
+    """
+    uvloop.run(_watched(story))
+
+
+def run_on_asyncio(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(_watched(story))
+
+
+async def _watched(story: Coroutine[Any, Any, None]) -> None:
+    try:
         await story
+    finally:
+        for engine in _ENGINES:
+            await engine.aclose()
+        async with asyncio.timeout(2):
+            while any(engine.connections for engine in _ENGINES):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        _ENGINES.clear()
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-
-    uvloop.run(watched())
+        for _ in range(3):  # transports that were aborted just now
+            await asyncio.sleep(0)
 
 
 def ticking() -> Sweep:
@@ -43,10 +62,12 @@ def ticking() -> Sweep:
     return sweep
 
 
-def remote(url: str, **options: Any) -> RemoteEngine:
-    options.setdefault("sweep", None)
-    options["sweep"] = options["sweep"] or ticking()
-    return RemoteEngine(parse_address(url), loop=asyncio.get_running_loop(), **options)
+def remote(url: str, sweep: Sweep | None = None, **options: Any) -> RemoteEngine:
+    engine = RemoteEngine(
+        parse_address(url), loop=asyncio.get_running_loop(), sweep=ticking() if sweep is None else sweep, **options
+    )
+    _ENGINES.append(engine)
+    return engine
 
 
 class FakeTransport:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import asyncio
-
 import pytest
-from rig import remote, run
+from rig import remote, run, run_on_asyncio
 from streams_engine import StreamsEngine
 
 from sits.engines.checks import CHECKS, Check, MakeEngine
@@ -17,4 +15,4 @@ def test_engine_conforms(make: MakeEngine, check: Check) -> None:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_pooled_client_conforms_on_the_standard_loop_too(check: Check) -> None:
-    asyncio.run(check(remote))  # type: ignore[arg-type]
+    run_on_asyncio(check(remote))  # type: ignore[arg-type]

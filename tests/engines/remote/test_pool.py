@@ -257,15 +257,33 @@ async def test_a_connection_that_is_closing_is_passed_over() -> None:
 @story
 async def test_a_connection_that_is_made_as_its_call_is_cancelled_serves_the_next() -> None:
     court = Court()
-    _, call = await court.send()
-    connection = Connection(court.pool, "http://model", AnswerLimits(), court.clock)
-    connection.connection_made(FakeTransport())  # type: ignore[arg-type]
-    assert call.task is not None
-    call.task.add_done_callback(lambda _: call.cancel())
-    court.dials[0].set_result(connection)
-    await court.settle()
+    log, call = await court.send()
+    # Runs after the making is complete and before the pool hears of it.
+    court.dials[0].add_done_callback(lambda _: call.cancel())
+    await court.connect()
+    assert (log.events, call.started, len(court.pool.idle), court.pool.open) == ([], False, 1, 1)
+    _, next_call = await court.send()
+    assert next_call.reused is True
+
+
+@story
+async def test_a_call_cancelled_before_its_task_has_begun_gives_its_place_back() -> None:
+    court = Court(connections=1)
+    call = RemoteCall(court.pool, Outgoing(b"POST", b"/", [], b""), Log(), D, b"", court.clock.now)
+    court.pool.carry(call, court.clock.now)
     call.cancel()
-    assert court.pool.open in (0, 1)
+    await court.settle()
+    assert (court.dials, court.pool.open, len(court.sweep)) == ([], 0, 0)
+
+
+@story
+async def test_a_connection_that_is_gone_as_soon_as_it_is_made_is_broken() -> None:
+    court = Court()
+    log, call = await court.send()
+    court.dials[0].add_done_callback(lambda _: court.made[0][0].connection_lost(None))
+    await court.connect()
+    assert log.events == [("fail", "upstream_broken", "http://model closed the connection as soon as it was made")]
+    assert (call.started, court.pool.open, len(court.sweep)) == (False, 0, 0)
 
 
 @story

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 
 import pytest
@@ -101,8 +102,8 @@ def test_a_socket_that_has_news_while_the_loop_was_busy_is_not_used_for_a_post()
             assert idle.usable(idle.idle_since + 4) is False
             # The peer's close lies in the kernel: the loop has had no turn to see it.
             for line in list(server._lines):
-                sock = line._transport.get_extra_info("socket")
-                socket.socket(fileno=socket.dup(sock.fileno())).shutdown(socket.SHUT_WR)
+                with socket.socket(fileno=os.dup(line._transport.get_extra_info("socket").fileno())) as sock:
+                    sock.shutdown(socket.SHUT_WR)
             assert idle.usable(idle.idle_since + 2) is False
 
     run(story())
@@ -226,14 +227,17 @@ def test_the_next_address_is_tried_while_the_first_is_silent(first: str, monkeyp
     run(story())
 
 
-def test_all_addresses_failing_gives_every_reason_once() -> None:
+def test_when_all_addresses_fail_each_reason_is_given_once() -> None:
     async def story() -> None:
         with socket.create_server(("127.0.0.1", 0)) as holder:
             port = holder.getsockname()[1]
-        infos = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))] * 2
-        with pytest.raises(OSError, match=r"refused") as caught:
-            await dialling._race(asyncio.get_running_loop(), infos)  # type: ignore[arg-type]
-        assert str(caught.value).count("refused") == 1
+        refused = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
+        broadcast = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("255.255.255.255", port))
+        loop = asyncio.get_running_loop()
+        with pytest.raises(ConnectionRefusedError):
+            await dialling._race(loop, [refused, refused])
+        with pytest.raises(OSError, match=r"^connection refused, [^,]+$"):
+            await dialling._race(loop, [refused, broadcast, refused])
 
     run(story())
 

@@ -192,34 +192,51 @@ def test_a_large_body_and_a_large_answer_pass_through_tls(ca: str) -> None:
     run(story())
 
 
-def tunnel(to: ScriptedServer, seen: list[bytes]) -> asyncio.Future[asyncio.Server]:
+class Tunnel:
     """An HTTP proxy that knows CONNECT and leads everything to one server."""
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-        writer.close()
+    def __init__(self, to: ScriptedServer) -> None:
+        self._to = to
+        self._serving: set[asyncio.Task[None]] = set()
+        self.seen: list[bytes] = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append(await reader.readuntil(b"\r\n\r\n"))
-        there, back = await asyncio.open_connection("127.0.0.1", to.port)
+    async def __aenter__(self) -> Tunnel:
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._serving.add(asyncio.create_task(self._serve(reader, writer)))
+
+        self._server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await asyncio.wait_for(asyncio.gather(*self._serving), 5)
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.seen.append(await reader.readuntil(b"\r\n\r\n"))
+        there, back = await asyncio.open_connection("127.0.0.1", self._to.port)
         writer.write(b"HTTP/1.1 200 Connection established\r\nvia: test\r\n\r\n")
-        await asyncio.gather(pump(reader, back), pump(there, writer), return_exceptions=True)
+        await asyncio.gather(self._pump(reader, back), self._pump(there, writer), return_exceptions=True)
 
-    return asyncio.ensure_future(asyncio.start_server(serve, "127.0.0.1", 0))
+    @staticmethod
+    async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+        finally:
+            writer.close()
+            await writer.wait_closed()
 
 
 def test_a_proxy_makes_a_tunnel_to_an_https_target(ca: str) -> None:
     async def story() -> None:
-        async with https("model.invalid") as server:
-            seen: list[bytes] = []
-            proxy = await tunnel(server, seen)
-            port = proxy.sockets[0].getsockname()[1]
-            engine = remote(
-                "https://model.invalid:8443", tls=Tls(ca=ca), environment={"HTTPS_PROXY": f"http://u:p@127.0.0.1:{port}"}
-            )
-            assert (await ask(engine, get())[0].succeeded()).body == b"hi"
-            assert seen == [
+        async with https("model.invalid") as server, Tunnel(server) as proxy:
+            environment = {"HTTPS_PROXY": f"http://u:p@127.0.0.1:{proxy.port}"}
+            engine = remote("https://model.invalid:8443", tls=Tls(ca=ca), environment=environment)
+            for _ in range(2):
+                assert (await ask(engine, get())[0].succeeded()).body == b"hi"
+            assert proxy.seen == [
                 b"CONNECT model.invalid:8443 HTTP/1.1\r\nhost: model.invalid:8443\r\nproxy-authorization: Basic dTpw\r\n\r\n"
             ]
             request = server.requests[0]
@@ -227,7 +244,6 @@ def test_a_proxy_makes_a_tunnel_to_an_https_target(ca: str) -> None:
             assert "proxy-authorization" not in request.headers
             await engine.aclose()
             await server.until(lambda s: s.open == 0)
-            proxy.close()
 
     run(story())
 

@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import hmac
 import os
+import re
 import threading
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -88,8 +89,10 @@ def answer(body: bytes, library: Library, name: str) -> dict[str, Any]:
     try:
         wish = msgspec.json.decode(body, type=Wish)
     except msgspec.DecodeError as error:
-        hint = "; this model takes text, not token ids" if "$.input" in str(error) else ""
-        raise Refused(400, f"{error}{hint}", "input" if hint else None) from error
+        where = re.search(r"`\$\.(\w+)", str(error))
+        param = where[1] if where else None
+        hint = "; this model takes text, not token ids" if param == "input" else ""
+        raise Refused(400, f"{error}{hint}", param) from error
     texts = [wish.input] if isinstance(wish.input, str) else wish.input
     if not 0 < len(texts) <= MAX_INPUTS:
         raise Refused(400, f"input has {len(texts)} texts; from 1 to {MAX_INPUTS} are taken", "input")

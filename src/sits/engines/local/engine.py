@@ -230,9 +230,8 @@ class LocalCall:
             return
         if self._may_resend(error):
             self._resent += 1
-            gone = error.code is Code.UPSTREAM_UNREACHABLE or self._resident.left_by_itself()
             remote, self._inner = self._remote, None
-            if remote is not None and gone:
+            if remote is not None and (error.code is Code.UPSTREAM_UNREACHABLE or self._resident.left_by_itself()):
                 self._resident.lose(remote)
             self.go()
             return
@@ -296,18 +295,17 @@ class LocalCall:
             self._inner.pause()
 
     def _may_resend(self, error: SitsError) -> bool:
-        """Whether the request met a server that was gone or just going, so that nothing of it was begun.
+        """Whether the request met a server that was gone or just going, so that most likely nothing of it was begun.
 
-        Three cases: no connection came about; the model's process had just left for want of requests; a kept connection closed
-        without a byte. The last is common: llama.cpp closes a connection after every streamed answer, having announced to keep
-        it, 60 us after the last chunk. (Should the process have crashed under the request instead, it is tried once more: a
-        local model bills nobody.)
+        No connection came about, or one broke without a byte of an answer. The second is common: llama.cpp closes a connection
+        60 us after the last chunk of every streamed answer, having announced to keep it. Should the process have crashed under
+        this very request instead, it is tried once more, which costs nobody anything: a local model sends no bills.
         """
         if self._headed or self._inner is None or self._resent >= RESENDS:
             return False
         if error.code is Code.UPSTREAM_UNREACHABLE:
             return not self._inner.started
-        return error.code is Code.UPSTREAM_BROKEN and (self._inner.reused or self._resident.left_by_itself())
+        return error.code is Code.UPSTREAM_BROKEN and (self._inner.reused or self._resent == 0)
 
     def _left(self) -> float:
         return max(0.001, self._deadlines.total - (time.monotonic() - self._begun))

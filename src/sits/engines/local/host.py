@@ -65,7 +65,7 @@ def _serve(spec: HostSpec) -> Served:
 def _watch(served: Served, lease: Held, unload_after: float | None) -> None:
     """Return when the model is to be given up; no request is in hand then."""
     pace = min(1.0, (unload_after or 4.0) / 4)
-    work = -1
+    _, work = served.activity()
     last_busy = time.monotonic()
     while True:
         asked = signal.sigtimedwait({signal.SIGUSR1}, pace)

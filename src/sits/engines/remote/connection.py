@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_call", "_choked", "_clock", "_complete", "_fields", "_final", "_head_due", "_heard", "_hop", "_keep", "_length",
+        "_call", "_choked", "_clock", "_complete", "_fields", "_final", "_heard", "_hop", "_keep", "_length",
         "_limits", "_on_socket", "_origin", "_owner", "_parser", "_paused", "_pieces", "_reply", "_room", "_silent", "_status",
         "_told", "_transport", "_unsent", "_until_close", "due", "hint", "idle_since", "lost", "on_body",
     )  # fmt: skip

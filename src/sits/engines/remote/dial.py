@@ -7,6 +7,7 @@ the connect deadline. Every foreign exception is translated here.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections import deque
@@ -129,7 +130,16 @@ async def _race(loop: asyncio.AbstractEventLoop, infos: list[AddressInfo]) -> so
         for task in running:
             if not task.cancel() and task.exception() is None:
                 task.result().close()
-    raise OSError(", ".join(dict.fromkeys(str(failure) for failure in failures)))
+    reasons = dict.fromkeys(map(_reason, failures))
+    if len(reasons) == 1:
+        raise failures[0]
+    raise OSError(", ".join(reasons))
+
+
+def _reason(failure: BaseException) -> str:
+    """What the system says, without the address: asyncio and uvloop word the rest differently."""
+    number = failure.errno if isinstance(failure, OSError) else None
+    return str(failure) or type(failure).__name__ if number is None else os.strerror(number).lower()
 
 
 async def _tunnel(loop: asyncio.AbstractEventLoop, sock: socket.socket, route: Route, proxy: Proxy) -> None:
@@ -161,7 +171,7 @@ def _explain_os(error: Exception, route: Route) -> str:
         return f"the name {host!r} could not be resolved ({error.args[-1] if error.args else error})"
     if isinstance(error, ConnectionRefusedError):
         return "the connection was refused: is the server running, and is the port right?"
-    return str(error) or type(error).__name__
+    return _reason(error)
 
 
 def _unreachable(route: Route, why: str) -> SitsError:

@@ -1,0 +1,100 @@
+"""A gateway inside the test's own loop: a real node behind the real front on a socket, with its internals in reach."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Coroutine, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import uvloop
+from gateway_client import Asking, ask, begin, eventually
+
+from sits.gateway.http.front import Front
+from sits.gateway.http.protocol import HttpProtocol
+from sits.gateway.node import Node
+from sits.observe.record import Record
+
+QUICK = {"connect": 1.0, "headers": 5.0, "firstToken": 5.0, "idle": 5.0, "total": 10.0}
+"""Deadlines that a test never waits for, and that end a test that hangs."""
+
+
+def inside_loop(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on the loop that the service runs on."""
+
+    @functools.wraps(story)
+    def test(*args: Any, **kwargs: Any) -> None:
+        uvloop.run(story(*args, **kwargs))
+
+    return test
+
+
+def model(name: str, endpoint: str, engine: str = "openai", **spec: Any) -> dict[str, Any]:
+    """A Model resource; its server knows it as `NAME-upstream`."""
+    spec = {"engine": engine, "endpoint": endpoint, "upstreamModel": f"{name}-upstream", **spec}
+    return {"apiVersion": "sits/v1", "kind": "Model", "metadata": {"name": name}, "spec": spec}
+
+
+def route(name: str, *backends: str | tuple[str, float], fallbacks: tuple[str, ...] = (), **spec: Any) -> dict[str, Any]:
+    pairs = [(one, 1.0) if isinstance(one, str) else one for one in backends]
+    spec = {"backends": [{"model": one, "weight": weight} for one, weight in pairs], "fallbacks": list(fallbacks), **spec}
+    return {"apiVersion": "sits/v1", "kind": "Route", "metadata": {"name": name}, "spec": spec}
+
+
+def settings(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "sits/v1", "kind": "Settings", "spec": {"deadlines": QUICK, **spec}}
+
+
+def write(folder: pathlib.Path, *resources: Mapping[str, Any]) -> pathlib.Path:
+    """The resources as one file in a folder of their own, put there in one move."""
+    config = folder / "config"
+    config.mkdir(exist_ok=True)
+    draft = folder / "draft.json"
+    draft.write_text(json.dumps(resources, ensure_ascii=False))
+    draft.replace(config / "all.json")
+    return config
+
+
+class Gateway:
+    """One node that takes requests on `port` for as long as the `async with` block lasts."""
+
+    def __init__(self, folder: pathlib.Path, *resources: Mapping[str, Any]) -> None:
+        if not any(one["kind"] == "Settings" for one in resources):
+            resources = (*resources, settings())
+        self.folder = folder
+        self.node = Node(write(folder, *resources), folder / "data", warm=False)
+        self.port = 0
+
+    async def __aenter__(self) -> Gateway:
+        node = self.node
+        await node.start()
+        self._front = Front(node.service.handle, node.reloader.current.settings.limits, node.sweep)
+        config = SimpleNamespace(loaded_app=SimpleNamespace(front=self._front))
+        state = SimpleNamespace(connections=set())
+        make = functools.partial(HttpProtocol, config, state)
+        self._server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self._front.drain()
+        await self.node.service.drain(0.0)
+        await eventually(lambda: not self._front.connections, "client connections end")
+        await self.node.aclose()
+
+    async def ask(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, method: str = "") -> Asking:
+        return await ask(self.port, path, body, headers, method)
+
+    async def begin(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Asking:
+        return await begin(self.port, path, body, headers)
+
+    def record(self, asking: Asking | None = None) -> Record:
+        """The decision record of an answer, or the newest one."""
+        ring = self.node.service.ring
+        found = next(iter(ring)) if asking is None else ring.get(asking.headers["x-request-id"])
+        assert found is not None
+        return found
