@@ -7,11 +7,11 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import httptools
 
-PATIENCE = 10.0
+PATIENCE = 3.0
 """Seconds after which a test gives up waiting for what must happen."""
 
 
@@ -32,9 +32,8 @@ class Asking(asyncio.Protocol):
         """No more bytes will come."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(self._request)
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         with contextlib.suppress(httptools.HttpParserError):

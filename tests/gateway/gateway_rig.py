@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import uvloop
-from gateway_client import Asking, ask, begin, eventually
+from gateway_client import Asking, begin, eventually
 
 from sits.gateway.http.front import Front
 from sits.gateway.http.protocol import HttpProtocol
@@ -67,6 +67,7 @@ class Gateway:
         self.folder = folder
         self.node = Node(write(folder, *resources), folder / "data", warm=False)
         self.port = 0
+        self._asked: list[Asking] = []
 
     async def __aenter__(self) -> Gateway:
         node = self.node
@@ -80,6 +81,8 @@ class Gateway:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        for asking in self._asked:
+            asking.leave()
         self._server.close()
         self._front.drain()
         await self.node.service.drain(0.0)
@@ -87,10 +90,12 @@ class Gateway:
         await self.node.aclose()
 
     async def ask(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, method: str = "") -> Asking:
-        return await ask(self.port, path, body, headers, method)
+        return await (await self.begin(path, body, headers, method)).ended()
 
-    async def begin(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Asking:
-        return await begin(self.port, path, body, headers)
+    async def begin(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, method: str = "") -> Asking:
+        asking = await begin(self.port, path, body, headers, method)
+        self._asked.append(asking)
+        return asking
 
     def record(self, asking: Asking | None = None) -> Record:
         """The decision record of an answer, or the newest one."""

@@ -12,7 +12,6 @@ import msgspec
 from sits.engines.scripted import LAST_CHUNK, READ, Script, Step, answer, chunk, chunked
 
 SSE, LINES, JSON = "text/event-stream", "application/x-ndjson", "application/json"
-NOISE = "data: "
 
 
 def sse(value: Any, event: str = "") -> bytes:
@@ -54,7 +53,8 @@ class Wire(msgspec.Struct, frozen=True):
         return [self.head(), *pieces, *([chunk(self.closing), LAST_CHUNK] if end else [])]
 
     def head(self) -> bytes:
-        return chunked(200, self.opening, fields=[("content-type", self.stream_type)], end=False)
+        opening = [self.opening] if self.opening else []
+        return chunked(200, *opening, fields=[("content-type", self.stream_type)], end=False)
 
 
 _QUOTA = {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"}
@@ -175,7 +175,10 @@ def _token(text: str, **more: Any) -> bytes:
 
 TGI_TEXT = Wire(
     "/generate_stream",
-    {"generated_text": "TEXT", "details": {"finish_reason": "eos_token", "generated_tokens": 7, "prefill": [], "tokens": []}},
+    {
+        "generated_text": "TEXT",
+        "details": {"finish_reason": "eos_token", "generated_tokens": 7, "prefill": [{"id": 1}] * 5, "tokens": []},
+    },
     b"",
     _token("TEXT"),
     _token("", generated_text="", details={"finish_reason": "eos_token", "generated_tokens": 7, "input_length": 5}),
@@ -188,9 +191,7 @@ EMBEDDING = {
     "usage": {"prompt_tokens": 5, "total_tokens": 5},
 }  # fmt: skip
 OPENAI_VECTORS = Wire("/v1/embeddings", EMBEDDING, b"", b"", b"", b"", b"")
-OLLAMA_VECTORS = Wire(
-    "/api/embed", {"model": "m", "embeddings": [[0.5, -0.25]], "prompt_eval_count": 5}, b"", b"", b"", b"", b""
-)
+OLLAMA_VECTORS = Wire("/api/embed", {"model": "m", "embeddings": [[0.5, -0.25]], "prompt_eval_count": 5}, b"", b"", b"", b"", b"")
 
 WIRES: dict[tuple[str, str], Wire] = {
     ("chat", "openai"): OPENAI_CHAT,

@@ -44,6 +44,8 @@ class Quirks(msgspec.Struct, frozen=True):
     """Reasoning is switched off by `reasoning_effort: none`, or by the chat template's `enable_thinking`."""
     responses: bool = False
     """Whether `/v1/responses` may be relayed to it."""
+    counts: bool = False
+    """Whether it answers Anthropic's `/v1/messages/count_tokens`."""
 
 
 ROWS = (
@@ -58,7 +60,7 @@ ROWS = (
     ),
     Quirks("vllm"),
     Quirks("sglang"),
-    Quirks("llamacpp"),
+    Quirks("llamacpp", counts=True),
 )
 
 
@@ -68,7 +70,11 @@ class OpenAIUpstream:
     def __init__(self, quirks: Quirks) -> None:
         self.name = quirks.name
         self.operations: frozenset[Operation] = _OWN
-        self.relays: dict[Operation, str] = {**PATHS, "responses": "/v1/responses"} if quirks.responses else dict(PATHS)
+        self.relays: dict[Operation, str] = dict(PATHS)
+        if quirks.responses:
+            self.relays["responses"] = "/v1/responses"
+        if quirks.counts:
+            self.relays["count_tokens"] = "/v1/messages/count_tokens"
         self._quirks = quirks
 
     def write(self, ask: Ask, model: str) -> Prepared:

@@ -87,7 +87,7 @@ class Admin:
             "routes": sorted(snapshot.routes),
             "keys": sorted(key.metadata.name for key in snapshot.keys.values()),
         }
-        return json_answer(value)
+        return Answer(node.redactor.line(msgspec.json.encode(value)))
 
     def _model(self, name: str) -> dict[str, Any]:
         target = self._node.service.table.targets[name]

@@ -7,16 +7,20 @@ server's back-pressure turned into `on_pause` and `on_resume`.
 from __future__ import annotations
 
 import asyncio
-import time
+import contextlib
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from sits.dialects import client
 from sits.engines.base import Headers
 from sits.gateway.http.front import Front
+from sits.gateway.http.head import too_large
+from sits.gateway.http.refusal import refusal
 from sits.gateway.wire import Handler, Listener, Request
 from sits.inner.errors import Code, SitsError
+
+_log = logging.getLogger("sits.http")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -44,6 +48,9 @@ class AsgiApp:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})  # before it is accepted: an HTTP 403
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         for hook, name in ((self._startup, "startup"), (self._shutdown, "shutdown")):
@@ -57,50 +64,64 @@ class AsgiApp:
             await send({"type": f"lifespan.{name}.complete"})
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
-        received = time.perf_counter()
+        front = self.front
+        received = front.clock()
+        headers = _joined(scope["headers"])
         wire = AsgiWire(silent=scope["method"] == "HEAD")
-        body = await self._body(receive)
+        path = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0]
+        try:
+            body = await self._body(receive, headers.get(b"content-length", b""))
+        except SitsError as error:
+            wire.respond(error.status, *refusal(error, path, front.request_id(headers)))
+            with contextlib.suppress(OSError):
+                await wire.pump(send)
+            return
         if body is None:
             return  # gone before it had asked
-        path: bytes = scope.get("raw_path") or scope["path"].encode()
-        if len(body) > self.front.limits.body_bytes:
-            error = SitsError(Code.TOO_LARGE, f"the body is larger than the {self.front.limits.body_bytes} bytes that are taken")
-            dialect = client("messages") if path.startswith(b"/v1/messages") else client("chat")
-            fields = [(b"content-type", b"application/json"), (b"x-sits-error", error.code.value.encode())]
-            wire.respond(error.status, fields, dialect.error(error, ""))
-            await wire.pump(send)
-            return
         peer = scope.get("client")
-        request = Request(
-            scope["method"].encode(),
-            path.partition(b"?")[0],
-            scope.get("query_string", b""),
-            _joined(scope["headers"]),
-            body,
-            peer[0] if peer else "",
-            received,
-        )
+        method, query = scope["method"].encode(), scope.get("query_string", b"")
+        request = Request(method, path, query, headers, body, peer[0] if peer else "", received)
         watch = asyncio.get_running_loop().create_task(_watch(receive, wire))
         try:
-            self.front.handler(request, wire)
-            await wire.pump(send)
+            self._handle(request, wire)
+            with contextlib.suppress(OSError):  # the client has gone; `lose` below tells
+                await wire.pump(send)
         finally:
             watch.cancel()
             wire.lose()
+        if wire.aborted:
+            raise ConnectionAbortedError("the answer was cut short on purpose")
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The whole body; as soon as it is over the limit, that much of it; None when the client has gone."""
-        parts: list[bytes] = []
-        size = 0
+    def _handle(self, request: Request, wire: AsgiWire) -> None:
+        try:
+            self.front.handler(request, wire)
+        except Exception:
+            _log.exception("the handler raised")
+            if wire.opened:
+                wire.abort()
+                return
+            error = SitsError(Code.INTERNAL, "a defect of the gateway; its log has the details")
+            wire.respond(error.status, *refusal(error, request.path, self.front.request_id(request.headers)))
+
+    async def _body(self, receive: Receive, length: bytes) -> bytes | None:
+        """The whole body; None when the client has gone.
+
+        Raises:
+            SitsError: it is, or is said to be, over the limit; the rest of it is not read.
+        """
+        limits = self.front.limits
+        if length.isdigit() and len(length) < 20 and int(length) > limits.body_bytes:
+            raise too_large(limits, int(length))
+        body = bytearray()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            piece = message.get("body", b"")
-            parts.append(piece)
-            size += len(piece)
-            if not message.get("more_body") or size > self.front.limits.body_bytes:
-                return b"".join(parts)
+            body += message.get("body", b"")
+            if len(body) > limits.body_bytes:
+                raise too_large(limits)
+            if not message.get("more_body"):
+                return bytes(body)
 
 
 class AsgiWire:
@@ -114,16 +135,22 @@ class AsgiWire:
         self._size = 0
         self._paused = False
         self._done = False
-        self._abort = False
+        self.opened = False
+        self.aborted = False
         self._more = asyncio.Event()
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        if self.opened or self._done:
+            return
         fields = [*headers, (b"content-length", b"%d" % len(body))] if status not in (204, 304) else headers
         self._start(status, fields)
         self._push({"type": "http.response.body", "body": b"" if self._silent else body}, len(body))
         self._finish()
 
     def open(self, status: int, headers: Headers) -> None:
+        if self.opened or self._done:
+            return
+        self.opened = True
         self._start(status, headers)
 
     def write(self, piece: bytes) -> None:
@@ -136,8 +163,9 @@ class AsgiWire:
             self._finish()
 
     def abort(self) -> None:
-        self._abort = True
-        self._finish()
+        if not self._done:
+            self.aborted = True
+            self._finish()
 
     def lose(self) -> None:
         """The client has gone, or what it asked for is sent."""
@@ -148,13 +176,9 @@ class AsgiWire:
                 self.listener.on_gone()
 
     async def pump(self, send: Send) -> None:
-        """Send what is pushed until the answer is complete or the client gone.
-
-        Raises:
-            ConnectionAbortedError: the answer was aborted; the server then cuts the connection.
-        """
+        """Send what is pushed until the answer is complete, aborted, or the client gone."""
         while not self.gone:
-            while self._messages and not self.gone:
+            while self._messages and not self.gone and not self.aborted:
                 message = self._messages.popleft()
                 self._size -= len(message.get("body", b""))
                 await send(message)
@@ -162,8 +186,8 @@ class AsgiWire:
                     self._paused = False
                     if self.listener is not None:
                         self.listener.on_resume()
-            if self._abort:
-                raise ConnectionAbortedError("the answer was cut short on purpose")
+            if self.aborted:
+                return
             if self._done and not self._messages:
                 return
             self._more.clear()

@@ -222,6 +222,8 @@ class Exchange:
                 seconds = attempt.target.deadlines.first_token
                 message = f"{attempt.target.name} sent no content within {seconds:g} s (deadline: first token)"
                 attempt.stop(SitsError(Code.UPSTREAM_TIMEOUT, message))
+                if self.attempt is None:
+                    return  # That was the end of the whole exchange.
         if self._comment_due <= now:
             self._comment_due = now + self.service.comment_seconds
             if not self.opened:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sits.gateway.pages import Answer, Visit, json_answer
 from sits.gateway.table import Table
+from sits.inner.errors import Code, SitsError
 from sits.routing.plan import Choice
 
 
@@ -31,6 +32,8 @@ class Listing:
     async def one(self, visit: Visit) -> Answer:
         """GET /v1/models/{name}."""
         choice = self._table().choice(visit.name)
+        if visit.key is not None and not visit.key.allows(visit.name):
+            raise SitsError(Code.FORBIDDEN, f"this key may not use {visit.name!r}", param="model")
         return json_answer(self._entry(visit.name, choice))
 
     def _entry(self, name: str, choice: Choice) -> dict[str, Any]:

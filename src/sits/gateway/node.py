@@ -177,6 +177,7 @@ class Node:
     async def _probe(self, snapshot: Snapshot, model: Model) -> None:
         """Ask a model of a snapshot that is not in force whether it is well; its engine is let go with the next release."""
         table = self._table(snapshot)
+        self.redactor.learn(table.secrets)
         target = table.targets[model.metadata.name]
         self._probing.append(table)
         try:
@@ -208,9 +209,10 @@ class Node:
             try:
                 seen = await asyncio.to_thread(self.database.changes)
                 if seen != self._seen:
-                    self._seen = seen
                     await self._take_stored()
+                    self._seen = seen
             except ConfigError as error:
+                self._seen = seen
                 _log.error("what is stored cannot be served, version %d stays: %s", self.reloader.status.version, error)
             except SitsError as error:
                 _log.error("the data folder cannot be read: %s", error.message)

@@ -133,6 +133,7 @@ class Pages:
         return None, ""
 
     def _refusal(self, request: Request, error: SitsError, request_id: str) -> Answer:
+        error.message = self._redact(error.message)
         dialect = client("messages") if request.path.startswith(b"/v1/messages") else client("chat")
         headers: Headers = [(b"x-sits-error", error.code.value.encode())]
         if error.retry_after is not None:

@@ -15,8 +15,9 @@ import msgspec
 
 from sits.gateway.pages import Answer, Visit, json_answer
 from sits.inner.errors import Code, SitsError
+from sits.resources.conform import faults
 from sits.resources.kinds import Key, Model
-from sits.resources.problem import ConfigError
+from sits.resources.problem import ConfigError, shown
 from sits.resources.snapshot import Snapshot
 from sits.routing.contract import Contract
 from sits.state.registrations import Registrations
@@ -41,11 +42,14 @@ def model_of(body: bytes) -> Model:
         raise SitsError(Code.INVALID_REQUEST, "the body is not a JSON object")
     resource = value if "kind" in value or "spec" in value else _resource(value)
     try:
-        return msgspec.convert(resource, Model)
+        found = faults(resource, Model)
+        if not found:
+            return msgspec.convert(resource, Model)
     except (msgspec.ValidationError, RecursionError) as exc:
-        message = str(exc)
-        path = re.search(r"`\$\.?(.*)`$", message)
-        raise SitsError(Code.INVALID_REQUEST, f"no model can be registered from this: {message}", param=path and path[1]) from exc
+        raise SitsError(Code.INVALID_REQUEST, f"no model can be registered from this: {exc}") from exc
+    said = [f"{shown(fault.path)}: {fault.message}" + (f", {fault.hint}" if fault.hint else "") for fault in found]
+    message = f"no model can be registered from this: {'; '.join(said)}"
+    raise SitsError(Code.INVALID_REQUEST, message, param=shown(found[0].path))
 
 
 def _resource(flat: dict[str, Any]) -> dict[str, Any]:

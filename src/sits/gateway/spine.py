@@ -29,8 +29,12 @@ from sits.routing.target import Target
 
 _log = logging.getLogger("sits.gateway")
 
+STREAMED = frozenset(("chat", "completions", "responses", "messages"))
+"""Operations whose answers can be streamed."""
 USAGE_ON_REQUEST = frozenset(("chat", "completions"))
 """Operations whose streams tell their usage only when asked to."""
+LONGEST_NAME = 200
+"""Characters of a requested name that are kept; names that exist are no longer."""
 JSON = b"application/json"
 
 
@@ -63,14 +67,16 @@ def admit(x: Exchange) -> None:
 def understand(x: Exchange) -> None:
     """What is asked for: the name and the few fields that routing needs; the body itself stays as it came."""
     x.peek = peek(x.request.body)
-    x.requested = x.peek.model
+    x.requested = x.peek.model[:LONGEST_NAME]
+    if x.peek.stream and x.operation not in STREAMED:
+        raise SitsError(Code.UNSUPPORTED, f"answers to {x.operation!r} are not streamed", param="stream")
 
 
 def plan(x: Exchange) -> None:
     """Who may answer, in which order."""
     assert x.peek is not None
-    choice = x.table.choice(x.requested)
-    if x.key is not None and not x.key.allows(x.requested):
+    choice = x.table.choice(x.peek.model)
+    if x.key is not None and not x.key.allows(x.peek.model):
         raise SitsError(Code.FORBIDDEN, f"this key may not use {x.requested!r}", param="model")
     x.choice = choice
     needs = x.peek.needs
@@ -162,6 +168,8 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         body = patch(x.request.body, model, ask_usage) if model is not None or ask_usage else x.request.body
         translate = x.relay if stream else None
         extra.extend(field for field in x.request.headers.items() if field[0] in RELAYED_HEADERS)
+        if x.operation in ANTHROPIC and ANTHROPIC_VERSION[0] not in x.request.headers:
+            extra.append(ANTHROPIC_VERSION)
     else:
         prepared = dialect.write(x.ask(), target.upstream_model)
         path, body = prepared.path, prepared.body
@@ -170,6 +178,9 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
     return Outgoing(b"POST", path.encode(), outbound(x, target, extra), body), translate
 
 
+ANTHROPIC = frozenset(("messages", "count_tokens"))
+ANTHROPIC_VERSION = (b"anthropic-version", b"2023-06-01")
+"""For clients that do not say one: Anthropic's servers refuse a request without."""
 RELAYED_HEADERS = frozenset((b"anthropic-version", b"anthropic-beta", b"idempotency-key"))
 """The client's headers that a server of the same dialect may see. Everything else, credentials and cookies first, stays."""
 
@@ -183,7 +194,7 @@ def outbound(x: Exchange, target: Target, extra: Headers) -> Headers:
 
 
 def check(x: Exchange, attempt: Attempt) -> None:
-    """What the ended attempt amounts to: explains an error answer, reads a whole one."""
+    """What the ended attempt amounts to: explains an error, reads a whole answer, makes a stream of it where one was asked."""
     attempt.over_at = perf_counter()
     if attempt.error is not None or attempt.translation is not None:
         return
@@ -192,42 +203,51 @@ def check(x: Exchange, attempt: Attempt) -> None:
         if not 200 <= attempt.status < 300:
             attempt.error = target.dialect.explain(attempt.status, x.error_headers, attempt.body)
             return
+        raw = attempt.body
         if x.operation in target.dialect.relays:
-            attempt.reading = dialects.read_whole(x.operation, attempt.body)
+            attempt.reading = dialects.read_whole(x.operation, raw)
         else:
-            attempt.body, attempt.reading = whole_bridge(target.dialect, x.client, x.ask(), attempt.body, x.label(target))
+            attempt.body, attempt.reading = whole_bridge(target.dialect, x.client, x.ask(), raw, x.label(target))
         attempt.error = attempt.reading.fault
         if target.contract is not None and attempt.error is None:
             target.contract.check_answer(attempt.body)
+        if x.stream and attempt.error is None:
+            attempt.body = replay(x, target, raw)
     except SitsError as error:
         attempt.error = error
 
 
 def answer(x: Exchange, attempt: Attempt) -> None:
     """Give the client what it has not got yet: a whole answer, or the end of a stream."""
-    if attempt.translation is None and not x.stream:
-        x.respond(200, x.headers(attempt, JSON), attempt.body)
-        return
     if attempt.translation is None:
-        replay(x, attempt)
+        if not x.stream:
+            x.respond(200, x.headers(attempt, JSON), attempt.body)
+            return
+        if not x.opened:
+            x.open(attempt)
+        x.write(attempt.body)
     x.wire.close()
 
 
-def replay(x: Exchange, attempt: Attempt) -> None:
-    """The client asked for a stream and the target answered whole: say the same as a stream."""
-    ask, target = x.ask(), attempt.target
+def replay(x: Exchange, target: Target, body: bytes) -> bytes:
+    """The client asked for a stream and the target answered whole: the same as a stream.
+
+    Raises:
+        SitsError: the answer cannot be read as what it should be.
+    """
+    ask = x.ask()
     encoder = x.client.encoder(ask, x.label(target))
-    if not x.opened:
-        x.open(attempt)
-    for event in target.dialect.whole(ask, attempt.body):
-        x.write(encoder.feed(event))
-    x.write(encoder.close())
+    return b"".join([*map(encoder.feed, target.dialect.whole(ask, body)), encoder.close()])
 
 
 def refuse(x: Exchange, error: SitsError) -> None:
     """Tell the client what went wrong, in its own dialect: with the true status, or in-band once the stream is open."""
     x.error = error
-    error.message = x.service.redactor.text(error.message)
+    redact = x.service.redactor.text
+    error.message = redact(error.message)
+    # A provider may repeat what it was given in these as well.
+    error.param = error.param and redact(error.param)
+    error.upstream_code = error.upstream_code and redact(error.upstream_code)
     if x.gone:
         x.status = 499
         return
@@ -239,6 +259,8 @@ def refuse(x: Exchange, error: SitsError) -> None:
     headers.append((b"x-sits-error", error.code.value.encode()))
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(0, -int(-error.retry_after // 1))))
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))  # RFC 9110 11.6.1
     x.respond(error.status, headers, x.client.error(error, x.id))
 
 

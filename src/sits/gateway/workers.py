@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 
+ENDS = (signal.SIGTERM, signal.SIGINT)
 RESTART_SECONDS = 1.0
 """The least time between two starts of one worker: a worker that dies at once must not spin."""
 
@@ -19,11 +20,12 @@ class Workers:
         self._work = work
         self._pids: dict[int, int] = {}
         self._started: dict[int, float] = {}
+        self._restarted: set[int] = set()
         self._stopping = False
 
     def run(self) -> int:
         """Until a signal ends them all; the exit code: 0 when they ended well, or the code of a first start that failed."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDS:
             signal.signal(number, self._on_signal)
         for index in range(self._count):
             self._start(index)
@@ -39,23 +41,30 @@ class Workers:
             code = os.waitstatus_to_exitcode(status)
             if self._stopping:
                 worst = worst or code
-            elif code == 2:
+            elif code == 2 and index not in self._restarted:
                 # It cannot start: the same configuration will not start elsewhere either.
                 worst = code
                 self._stop(signal.SIGTERM)
             else:
+                # One that worked before is tried again and again: the files may be wrong just now, and the others serve.
                 time.sleep(max(0.0, self._started[index] + RESTART_SECONDS - time.monotonic()))
-                self._start(index)
+                if not self._stopping:
+                    self._restarted.add(index)
+                    self._start(index)
         return worst
 
     def _start(self, index: int) -> None:
         self._started[index] = time.monotonic()
+        # A signal between the fork and the note of it would miss the child, or run our handler in it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         pid = os.fork()
         if pid == 0:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in ENDS:
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
             os._exit(self._work(index))
         self._pids[pid] = index
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._stop(number)

@@ -42,10 +42,11 @@ class Choice:
         attempts: int | None = None,
     ) -> None:
         drawable = [(target, weight) for target, weight in backends if weight > 0]
+        spare = [target for target, weight in backends if weight <= 0]
         self.route = route
         self.backends = tuple(target for target, _ in drawable)
         self.weights = tuple(weight for _, weight in drawable)
-        self.fallbacks = tuple(fallbacks)
+        self.fallbacks = (*spare, *fallbacks)
         self.attempts = attempts
         self.total = route.spec.total if route is not None else None
         self._bounds = tuple(accumulate(self.weights))

@@ -86,11 +86,6 @@ class HttpWire:
             if self.listener is not None:
                 self.listener.on_gone()
 
-    def linger(self, status: int, headers: Headers, body: bytes) -> None:
-        """A last answer, after which the connection is ended by its owner, not here."""
-        self.done = True
-        self._protocol.put(b"%bcontent-length: %d\r\n\r\n%b" % (self._head(status, headers), len(body), body))
-
     def _head(self, status: int, headers: Headers) -> bytes:
         protocol = self._protocol
         if protocol.front.draining:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from email.utils import formatdate
@@ -9,6 +10,7 @@ from typing import Protocol
 
 from sits.gateway.wire import Handler
 from sits.inner.sweep import Sweep
+from sits.observe.trace import Bits, request_id
 from sits.resources.kinds import Limits
 
 LINGER_SECONDS = 30.0
@@ -18,10 +20,15 @@ STALL_SECONDS = 60.0
 """How long a client may leave its answer unread before it is cut."""
 FIELDS = 256
 """The most header fields of one request."""
-FRAMING_BYTES = 256 * 1024
-"""Chunk sizes, extensions and trailers of one body; more only where the body itself is larger."""
+FRAMING_BYTES = 64 * 1024
+"""Chunk sizes, extensions and trailers in a row, without a byte of the body among them."""
 TARGET_BYTES = 8192
 """The longest request target (RFC 9112 3 asks for 8000 at least)."""
+PIPELINED_BYTES = 64 * 1024
+"""Requests waiting for the answer before them, from which on no more is read. Some are held rather than none, because a
+connection that is not read does not tell either that its client has gone."""
+PIPELINED_COST = 1024
+"""What a waiting request counts for besides its body."""
 
 
 class Closing(Protocol):
@@ -33,7 +40,7 @@ class Closing(Protocol):
 class Front:
     """Shared by every connection. `limits` may be replaced at any time and holds for requests that begin afterwards."""
 
-    __slots__ = ("_date", "_date_due", "clock", "connections", "draining", "handler", "limits", "sweep", "wall")
+    __slots__ = ("_bits", "_date", "_date_due", "clock", "connections", "draining", "handler", "limits", "sweep", "wall")
 
     def __init__(
         self,
@@ -43,12 +50,14 @@ class Front:
         *,
         clock: Callable[[], float] = time.perf_counter,
         wall: Callable[[], float] = time.time,
+        bits: Bits | None = None,
     ) -> None:
         self.handler = handler
         self.limits = limits
         self.sweep = sweep
         self.clock = clock
         self.wall = wall
+        self._bits = bits or random.Random().getrandbits  # noqa: S311 - ids, no secrets
         self.draining = False
         self.connections: set[Closing] = set()
         self._date = b""
@@ -61,6 +70,10 @@ class Front:
             self._date = formatdate(wall, usegmt=True).encode()
             self._date_due = now + 1.0 - wall % 1.0
         return self._date
+
+    def request_id(self, headers: dict[bytes, bytes]) -> str:
+        """For an answer that no gateway gives."""
+        return request_id(headers.get(b"x-request-id"), self.wall(), self._bits)
 
     def drain(self) -> None:
         """From now on every answer ends its connection, and idle connections end at once."""
