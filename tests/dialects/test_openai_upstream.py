@@ -291,9 +291,10 @@ def test_what_has_no_form_here_is_refused(dialect: UpstreamDialect, asked: Ask, 
     assert (caught.value.code, caught.value.param) == (Code.UNSUPPORTED, param)
 
 
-def test_only_openai_itself_gets_responses_unchanged() -> None:
+def test_only_openai_itself_gets_responses_unchanged_and_only_llamacpp_counts_tokens() -> None:
     paths = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings"}
-    assert [row.relays for row in (VLLM, SGLANG, LLAMACPP)] == [paths] * 3
+    assert [row.relays for row in (VLLM, SGLANG)] == [paths] * 2
+    assert LLAMACPP.relays == {**paths, "count_tokens": "/v1/messages/count_tokens"}
     assert OPENAI.relays == {**paths, "responses": "/v1/responses"}
 
 

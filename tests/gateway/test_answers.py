@@ -97,7 +97,7 @@ async def test_usage_is_asked_of_the_server_and_shown_only_to_a_client_that_aske
     [
         pytest.param(None, Usage(output=2, estimated=True), id="absent is estimated, and marked so"),
         pytest.param({"prompt_tokens": 0, "completion_tokens": 0}, Usage(input=0, output=0), id="an explicit zero stays zero"),
-        pytest.param({"prompt_tokens": 9}, Usage(input=9), id="half of it stays half of it"),
+        pytest.param({"prompt_tokens": 9}, Usage(input=9, output=2, estimated=True), id="half is estimated"),
     ],
 )
 @inside_loop

@@ -9,7 +9,20 @@ import pytest
 from gateway_rig import QUICK, Gateway, inside_loop, model, route, settings
 from gateway_wires import PATHS, STREAMS, TERMINATORS, WIRES, Wire, request, said, streamed, texts
 
-from sits.engines.scripted import CLOSE, HALF_CLOSE, LAST_CHUNK, READ, RESET, Mark, ScriptedServer, Step, answer, chunk, chunked
+from sits.engines.scripted import (
+    AGAIN,
+    CLOSE,
+    HALF_CLOSE,
+    LAST_CHUNK,
+    READ,
+    RESET,
+    Mark,
+    ScriptedServer,
+    Step,
+    answer,
+    chunk,
+    chunked,
+)
 
 pytestmark = pytest.mark.parametrize(("operation", "engine"), STREAMS)
 
@@ -25,7 +38,7 @@ async def test_a_stream_that_dies_is_replaced_before_content_and_told_of_after_i
     scripts = [[READ, *wire.streams(*texts(events), end=False), step] for step in ENDS.values()]
     async with (
         ScriptedServer(*scripts) as dying,
-        ScriptedServer(*[[READ, *wire.streams("后备")] for _ in ENDS]) as second,
+        ScriptedServer([READ, *wire.streams("后备"), AGAIN]) as second,
         Gateway(
             tmp_path, model("one", dying.url, engine), model("two", second.url, engine), route("r", "one", fallbacks=("two",))
         ) as gw,
@@ -140,10 +153,10 @@ async def test_garbage_is_replaced_without_a_trace_and_a_double_failure_is_a_pla
     tmp_path: pathlib.Path, operation: str, engine: str, streams: bool
 ) -> None:
     wire = WIRES[operation, engine]
-    good = [READ, *wire.streams("后备")] if streams else [READ, wire.answers("后备")]
+    good = [READ, *(wire.streams("后备") if streams else [wire.answers("后备")]), AGAIN]
     async with (
         ScriptedServer(*[[READ, garbage(wire), CLOSE] for garbage in GARBAGE.values() for _ in range(2)]) as bad,
-        ScriptedServer(*[good for _ in GARBAGE]) as second,
+        ScriptedServer(good) as second,
         Gateway(
             tmp_path, model("one", bad.url, engine), model("two", second.url, engine), route("r", "one", fallbacks=("two",))
         ) as gw,

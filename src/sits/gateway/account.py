@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from time import perf_counter
 
+import msgspec
+
 from sits.gateway.attempt import Attempt
 from sits.gateway.exchange import Exchange
 from sits.inner.event import Usage
@@ -94,16 +96,13 @@ def try_of(attempt: Attempt) -> observed.Attempt:
 
 
 def usage_of(x: Exchange, last: Attempt | None) -> Usage | None:
-    """What the target said; for a stream that said nothing, what was counted, marked as an estimate."""
+    """What the target said; where a stream did not say its output (it was cut, say), what was counted, marked as an estimate."""
     if last is None:
         return None
-    usage = last.usage
-    if usage is not None:
+    usage, translation = last.usage, last.translation
+    if translation is None or not translation.pieces or (usage is not None and usage.output is not None):
         return usage
-    translation = last.translation
-    if translation is not None and translation.pieces:
-        return Usage(output=translation.pieces, estimated=True)
-    return None
+    return msgspec.structs.replace(usage or Usage(), output=translation.pieces, estimated=True)
 
 
 def finish_of(last: Attempt | None) -> str | None:

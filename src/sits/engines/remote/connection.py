@@ -38,12 +38,15 @@ _KEEP_ALIVE_TIMEOUT = re.compile(rb"timeout\s*=\s*\"?(\d{1,6})", re.IGNORECASE)
 
 
 class AnswerLimits(msgspec.Struct, frozen=True):
-    """What one answer may be; more is `upstream_broken`."""
+    """What one answer may be; more is `upstream_broken`. And whether the server keeps its word about what follows."""
 
     head_bytes: int = 64 * 1024
     """Of the fields together, and of anything that is not body in a row (1xx, chunk extensions, trailers)."""
     fields: int = 256
     body_bytes: int = 256 * 1024 * 1024
+    ends_with_stream: bool = False
+    """The server announces keep-alive but closes after every streamed answer (llama.cpp, 60 us later): such a connection is
+    not used again, since a POST that met the closing could not be told from one that was begun."""
 
 
 class Owner(Protocol):
@@ -376,6 +379,8 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, reply: Reply, reusable: bool) -> None:
         reusable = reusable and self._unsent is None and not self._transport.is_closing()
+        if self._limits.ends_with_stream and self._length is None:
+            reusable = False
         self._detach().reply = None
         if self._paused:
             self._paused = False
