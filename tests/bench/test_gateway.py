@@ -115,6 +115,7 @@ def test_void_rounds_are_left_out_of_the_medians() -> None:
     rounds = [_sample("sits", "plain", rate, 50.0) for rate in (100.0, 300.0, 200.0)]
     seen = summary([*rounds, _sample("sits", "plain", 9000.0, 1.0, "1 answers not 2xx, 0 connections broken")])
     assert seen is not None
+    assert seen.cpu_range == (pytest.approx(50.0), pytest.approx(50.0))
     assert (seen.rps, seen.cpu, seen.rounds, len(seen.voids)) == (200.0, pytest.approx(50.0), 3, 1)
     assert summary([_sample("sits", "plain", 1.0, 1.0, "void")]) is None
 
@@ -172,5 +173,5 @@ def test_a_peer_without_a_round_that_counts_leaves_the_bound_open_and_missed() -
     assert (bound.value, bound.ok, bound.detail) == (None, False, "litellm has no round that counts in plain")
     assert results["plain_litellm_rps"].detail == "void: status 500: b''"
     text = render(page(found, SCENARIOS, GATEWAYS_HERE, [], quick=False), list(results.values()))["performance.md"]
-    assert "| litellm | – | – | – | – | – | all |" in text
+    assert "| litellm | – | – | – | – | – | – | – | all |" in text
     assert "quick run" not in text

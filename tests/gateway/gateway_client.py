@@ -61,6 +61,13 @@ class Asking(asyncio.Protocol):
         """Go away without a word."""
         self._transport.abort()
 
+    def deaf(self) -> None:
+        """Read no more until `hear`."""
+        self._transport.pause_reading()
+
+    def hear(self) -> None:
+        self._transport.resume_reading()
+
     async def until(self, met: Callable[[Asking], bool], seconds: float = PATIENCE) -> Asking:
         """Wait until something is true of the answer.
 

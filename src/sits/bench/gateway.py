@@ -36,6 +36,7 @@ def setup(plan: Plan) -> None:
 def run(plan: Plan) -> Outcome:
     """Measure all chosen gateways in all scenarios."""
     gateways = chosen(plan.only)
+    busy = os.getloadavg()[0]
     cores = sorted(os.sched_getaffinity(0))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sits-bench-")))
@@ -70,6 +71,7 @@ def run(plan: Plan) -> Outcome:
     told = environment(_versions(gateways, course.cache))
     shared = "" if len(cores) > 1 else " (the only one there is: rates are far below what two would show)"
     told.append(("Pinned", f"gateways to core {cores[0]}, model server and load to core {cores[-1]}{shared}"))
+    told.append(("Load of the machine before", f"{busy:.1f} (anything above 0.5 makes the figures worse and less even)"))
     told.append(("Rounds", f"{course.rounds} of {course.seconds:.0f} s each, gateways in turns; medians"))
     return Outcome(figures(found, SCENARIOS, gateways, ready), page(found, SCENARIOS, gateways, told, quick=plan.quick))
 

@@ -58,6 +58,8 @@ class Summary(msgspec.Struct, frozen=True):
     p50: float
     p99: float
     cpu: float
+    cpu_range: tuple[float, float]
+    """Least and most of any round: how quiet the machine was."""
     first_p99: float | None
     jitter_p99: float | None
     rounds: int
@@ -135,13 +137,15 @@ def summary(samples: Iterable[Sample]) -> Summary | None:
     good = [(sample.load, sample.cpu) for sample in seen if sample.void is None and sample.load is not None]
     if not good:
         return None
+    cpus = [cpu / load.requests * 1e6 for load, cpu in good]
     firsts = [load.first_p99 for load, _ in good if load.first_p99 is not None]
     jitters = [load.jitter_p99 for load, _ in good if load.jitter_p99 is not None]
     return Summary(
         rps=statistics.median(load.requests / load.seconds for load, _ in good),
         p50=statistics.median(load.p50 for load, _ in good),
         p99=statistics.median(load.p99 for load, _ in good),
-        cpu=statistics.median(cpu / load.requests for load, cpu in good) * 1e6,
+        cpu=statistics.median(cpus),
+        cpu_range=(min(cpus), max(cpus)),
         first_p99=statistics.median(firsts) if firsts else None,
         jitter_p99=statistics.median(jitters) if jitters else None,
         rounds=len(good),

@@ -80,7 +80,7 @@ def figures(found: Found, scenarios: Sequence[Scenario], gateways: Sequence[Gate
         detail = f"{len(one.voids)} rounds void: {one.voids[0]}" if one.voids else ""
         out += [
             measured(f"{name}_rps", one.rps, "1/s", detail),
-            measured(f"{name}_cpu_us", one.cpu, "us", detail),
+            measured(f"{name}_cpu_us", one.cpu, "us", f"{number(one.cpu_range[0])} to {number(one.cpu_range[1])}"),
             measured(f"{name}_p50_ms", one.p50, "ms", detail),
             measured(f"{name}_p99_ms", one.p99, "ms", detail),
         ]
@@ -168,17 +168,27 @@ def _scenario(scenario: Scenario, seen: Board, gateways: Sequence[Gateway]) -> S
     """A table and a drawing of one scenario; a gateway without a round that counts has dashes."""
     router = seen.get((ROUTER, scenario.name))
     paced = any(one is not None and one.jitter_p99 is not None for (_, name), one in seen.items() if name == scenario.name)
-    head = ["gateway", f"{scenario.per}s/s", f"CPU us a {scenario.per}", "CPU x vllm-router", "p50 ms", "p99 ms", "rounds void"]
+    head = [
+        "gateway",
+        f"{scenario.per}s/s",
+        f"CPU us a {scenario.per}",
+        "least",
+        "most",
+        "CPU x vllm-router",
+        "p50 ms",
+        "p99 ms",
+        "rounds void",
+    ]
     head += ["first byte p99 ms", "gap off by, p99 ms"] if paced else []
     rows = []
     bars = []
     for gateway in gateways:
         one = seen[gateway.name, scenario.name]
         if one is None:
-            rows.append([gateway.name, *["–"] * 5, "all", *(["–"] * 2 if paced else [])])
+            rows.append([gateway.name, *["–"] * 7, "all", *(["–"] * 2 if paced else [])])
             continue
         ratio = one.cpu / router.cpu if router is not None and router.cpu else None
-        cells = [one.rps, one.cpu, ratio, one.p50, one.p99]
+        cells = [one.rps, one.cpu, *one.cpu_range, ratio, one.p50, one.p99]
         tail = [number(one.first_p99), number(one.jitter_p99)] if paced else []
         rows.append([gateway.name, *(number(cell) for cell in cells), str(len(one.voids)), *tail])
         bars.append((gateway.name, one.cpu))

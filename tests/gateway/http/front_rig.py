@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -133,7 +134,9 @@ class Line:
         self.held: list[tuple[Request, Any]] = []
         self.clock = Clock()
         if front is None:
-            front = Front(handler or self._hold, limits or Limits(), Sweep(), clock=self.clock, wall=lambda: WALL, bits=lambda n: 1)
+            front = Front(
+                handler or self._hold, limits or Limits(), Sweep(), clock=self.clock, wall=lambda: WALL, bits=lambda n: 1
+            )
         self.front = front
         self.state: Any = SimpleNamespace(connections=set())
         config = SimpleNamespace(loaded_app=SimpleNamespace(front=front))
@@ -163,7 +166,11 @@ class Line:
     @property
     def status(self) -> int:
         """Of the last answer."""
-        return int(self.sent[self.sent.rindex(b"HTTP/1.1 ") + 9 :][:3])
+        return self.statuses[-1]
+
+    @property
+    def statuses(self) -> list[int]:
+        return [int(one) for one in re.findall(rb"HTTP/1\.1 (\d{3}) \w", self.sent)]
 
     def after(self, seconds: float) -> Line:
         """Let the clock go on, and look for what is due."""

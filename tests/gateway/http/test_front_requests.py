@@ -15,7 +15,10 @@ H = (b"host", b"h")
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 CASES: dict[str, tuple[bytes, tuple[bytes, bytes, bytes, list[tuple[bytes, bytes]], bytes]]] = {
     "no body": (HEAD + b"\r\n", (b"POST", b"/a", b"b=c", [H], b"")),
-    "Content-Length": (HEAD + b"Content-Length: 5\r\n\r\nhello", (b"POST", b"/a", b"b=c", [H, (b"content-length", b"5")], b"hello")),
+    "Content-Length": (
+        HEAD + b"Content-Length: 5\r\n\r\nhello",
+        (b"POST", b"/a", b"b=c", [H, (b"content-length", b"5")], b"hello"),
+    ),
     "zeros before the length": (
         HEAD + b"Content-Length: " + b"0" * 5000 + b"5\r\n\r\nhello",
         (b"POST", b"/a", b"b=c", [H, (b"content-length", b"5")], b"hello"),
@@ -89,7 +92,7 @@ async def test_a_request_is_read_as_the_rfcs_say(wire: bytes, wanted: Any, feedi
     pieces = {"whole": [wire], "bytewise": bytewise(wire), "in twos": [wire[i : i + 2] for i in range(0, len(wire), 2)]}
     line.feed(*pieces[feeding])
     method, path, query, headers, body = wanted
-    assert (line.sent, line.ended) == (answer(b" ".join([method, path, query, repr(headers).encode(), body])), "")
+    assert (line.sent, line.ended) == (answer(b" ".join([method, path, query, repr(sorted(headers)).encode(), body])), "")
 
 
 @settings(max_examples=100, deadline=None)
@@ -98,7 +101,7 @@ def test_cuts_change_neither_requests_nor_answers(cuts: list[int]) -> None:
     @inside_loop
     async def story() -> None:
         line = Line(echo).feed(*cut(ALL, cuts))
-        wanted = [answer(b" ".join([m, p, q, repr(h).encode(), b])) for _, (m, p, q, h, b) in CASES.values()]
+        wanted = [answer(b" ".join([m, p, q, repr(sorted(h)).encode(), b])) for _, (m, p, q, h, b) in CASES.values()]
         assert (line.sent, line.ended) == (b"".join(wanted), "")
 
     story()

@@ -276,6 +276,7 @@ class HttpProtocol(asyncio.Protocol):
             return  # A trailer: it may not pass for a header (RFC 9110 6.5.1).
         headers = self._headers
         name = name.lower()
+        value = value.rstrip(b" \t")  # llhttp leaves it, and it belongs to no value (RFC 9112 5.1)
         self._fields += 1
         if name in headers:
             value = self._joined(name, value)
