@@ -38,6 +38,20 @@ class Outgoing(msgspec.Struct):
     path: bytes
     headers: Headers
     body: bytes
+    fixed: bytes = b""
+    """Further fields, those that never change for a target, made once by `field_lines`."""
+
+
+def field_lines(headers: Headers) -> bytes:
+    """Header fields in wire form, each with its line end.
+
+    Raises:
+        ValueError: a field has a line break or a NUL in it; the message names it, never its value.
+    """
+    for name, value in headers:
+        if any(byte in name + value for byte in b"\r\n\0"):
+            raise ValueError(f"the request field {name.decode('latin-1')!r} has a line break or a NUL in its name or value")
+    return b"".join(b"%b: %b\r\n" % field for field in headers)
 
 
 class Reply(Protocol):

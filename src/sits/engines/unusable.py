@@ -14,7 +14,7 @@ from sits.inner.errors import Code, SitsError
 class _Never:
     """A call that was over before it began."""
 
-    __slots__ = ("connect_time", "reused", "reply", "started")
+    __slots__ = ("connect_time", "reply", "reused", "started")
 
     def __init__(self, reply: Reply) -> None:
         self.connect_time = 0.0

@@ -39,6 +39,7 @@ class Exchange:
         "_ask",
         "_comment_due",
         "_first_due",
+        "_silent",
         "admitted",
         "attempt",
         "attempts",
@@ -101,6 +102,8 @@ class Exchange:
         self._ask: Ask | None = None
         self._first_due = NEVER
         self._comment_due = NEVER
+        self._silent = True
+        """Nothing was written since the last look."""
 
     @property
     def stream(self) -> bool:
@@ -142,8 +145,7 @@ class Exchange:
 
     def write(self, piece: bytes) -> None:
         self.sent_bytes += len(piece)
-        if self._comment_due is not NEVER:
-            self._comment_due = perf_counter() + self.service.comment_seconds
+        self._silent = False
         self.wire.write(piece)
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
@@ -226,7 +228,9 @@ class Exchange:
                     return  # That was the end of the whole exchange.
         if self._comment_due <= now:
             self._comment_due = now + self.service.comment_seconds
-            if not self.opened:
-                self.open(None)
-            self.write(COMMENT)
+            if self._silent:
+                if not self.opened:
+                    self.open(None)
+                self.write(COMMENT)
+            self._silent = True
         self.due = min(self._first_due, self._comment_due)

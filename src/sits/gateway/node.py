@@ -116,10 +116,9 @@ class Node:
 
     async def reload(self) -> Status:
         """Look at the files now."""
-        reading = await asyncio.to_thread(self.reloader.prepare)
-        status = self.reloader.apply(reading, self.wall())
-        self._note(status)
-        return status
+        await self.reloader.look(self.wall)
+        self._note(self.reloader.status)
+        return self.reloader.status
 
     def _fill(self, admin: Admin) -> None:
         listing = Listing(lambda: self.service.table, self.started_at)

@@ -167,7 +167,9 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         model = None if x.peek.model == target.upstream_model else target.upstream_model
         body = patch(x.request.body, model, ask_usage) if model is not None or ask_usage else x.request.body
         translate = x.relay if stream else None
-        extra.extend(field for field in x.request.headers.items() if field[0] in RELAYED_HEADERS)
+        headers = x.request.headers
+        for name in RELAYED_HEADERS.intersection(headers):
+            extra.append((name, headers[name]))
         if x.operation in ANTHROPIC and ANTHROPIC_VERSION[0] not in x.request.headers:
             extra.append(ANTHROPIC_VERSION)
     else:
@@ -175,7 +177,7 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         path, body = prepared.path, prepared.body
         extra.extend(prepared.headers)
         translate = partial(x.bridge, target) if stream else None
-    return Outgoing(b"POST", path.encode(), outbound(x, target, extra), body), translate
+    return Outgoing(b"POST", path.encode(), outbound(x, extra), body, target.fixed), translate
 
 
 ANTHROPIC = frozenset(("messages", "count_tokens"))
@@ -185,12 +187,12 @@ RELAYED_HEADERS = frozenset((b"anthropic-version", b"anthropic-beta", b"idempote
 """The client's headers that a server of the same dialect may see. Everything else, credentials and cookies first, stays."""
 
 
-def outbound(x: Exchange, target: Target, extra: Headers) -> Headers:
-    """Outbound headers: the target's own, the trace with our span in it, the request id. Made afresh for every attempt."""
+def outbound(x: Exchange, extra: Headers) -> Headers:
+    """The outbound headers that are this request's own: the trace with our span in it, the request id. Made afresh each time."""
     trace = x.trace
     if trace.state is not None:
         extra.append((b"tracestate", trace.state))
-    return [*target.headers, (b"traceparent", trace.traceparent()), (b"x-request-id", x.id_field), *extra]
+    return [(b"traceparent", trace.traceparent()), (b"x-request-id", x.id_field), *extra]
 
 
 def check(x: Exchange, attempt: Attempt) -> None:

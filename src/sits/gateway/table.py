@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from sits import __version__, dialects
-from sits.engines.base import Deadlines, Engine, Headers
+from sits.engines.base import Deadlines, Engine, Headers, field_lines
 from sits.engines.unusable import UnusableEngine
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import DefaultDeadlines, Model
@@ -75,10 +75,11 @@ class Table:
     def _target(self, model: Model, engine_of: EngineOf) -> Target:
         """The target of a model; what is missing for it is said by its engine, so that all others still serve."""
         spec, name = model.spec, model.metadata.name
-        headers: Headers = []
+        fixed = b""
         contract: Contract | None = None
         try:
             headers = self._headers(model)
+            fixed = field_lines(headers)
             contract = Contract.of(model)
             engine = engine_of(model, headers)
         except (SecretError, SitsError, ValueError) as error:
@@ -91,7 +92,7 @@ class Table:
             engine=engine,
             capabilities=capabilities_of(model),
             deadlines=deadlines_of(model, self.snapshot.settings.deadlines),
-            headers=headers,
+            fixed=fixed,
             told=[(b"x-sits-served", (spec.upstream_model or name).encode()), (b"x-sits-target", name.encode())],
             model=model,
             contract=contract,

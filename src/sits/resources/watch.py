@@ -59,6 +59,7 @@ class Reloader:
         self._snapshot: Snapshot | None = None
         self._status = Status(0, "", 0.0, 0)
         self._subscribers: list[Changed] = []
+        self._turn = asyncio.Lock()
 
     @property
     def current(self) -> Snapshot:
@@ -100,16 +101,29 @@ class Reloader:
 
     def apply(self, reading: Reading, now: float) -> Status:
         """Swap to what was read, or keep the old and record why. Never raises for what the files hold."""
-        self._seen = reading.fingerprint
+        before, self._seen = self._seen, reading.fingerprint
         try:
             if self._reading.declared and not reading.declared and not reading.problems:
                 raise ConfigError([_empty(self.path)])
             self._take(reading, now)
         except ConfigError as error:
+            old = self._status
+            # The same files refused for the same reasons are one change, however often they are looked at.
+            known = before == reading.fingerprint and old.last_error == error.problems
             self._status = msgspec.structs.replace(
-                self._status, rejected=self._status.rejected + 1, last_error=error.problems, last_error_at=now
+                old, rejected=old.rejected + (not known), last_error=error.problems, last_error_at=now
             )
         return self._status
+
+    async def look(self, clock: Callable[[], float], *, if_stale: bool = False) -> Status | None:
+        """`prepare` in a thread and `apply`, one such look after the other, so that an older one never undoes a newer one.
+
+        None when `if_stale` is set and no file was touched.
+        """
+        async with self._turn:
+            if if_stale and not await asyncio.to_thread(self.stale):
+                return None
+            return self.apply(await asyncio.to_thread(self.prepare), clock())
 
     def reload(self, now: float) -> Status:
         """`prepare` and `apply` in one."""
@@ -170,11 +184,9 @@ async def watch(
     Where the file system sends no events (network mounts), the files are looked at every `poll` seconds.
     """
     async for _ in _wakes(reloader.path, stop, poll):
-        if await asyncio.to_thread(reloader.stale):
-            reading = await asyncio.to_thread(reloader.prepare)
-            status = reloader.apply(reading, clock())
-            if seen is not None:
-                seen(status)
+        status = await reloader.look(clock, if_stale=True)
+        if status is not None and seen is not None:
+            seen(status)
 
 
 async def _wakes(path: pathlib.Path, stop: asyncio.Event, poll: float) -> AsyncIterator[None]:

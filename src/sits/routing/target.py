@@ -39,8 +39,8 @@ class Target:
     engine: Engine
     capabilities: frozenset[str]
     deadlines: Deadlines
-    headers: Headers
-    """The constant outbound headers: content type, user agent, credential, declared extras."""
+    fixed: bytes
+    """The constant outbound fields in wire form: content type, user agent, credential, declared extras."""
     told: Headers
     """What answers say of this target: x-sits-served and x-sits-target."""
     model: Model

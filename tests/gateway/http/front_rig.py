@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import uvloop
+
 from sits.gateway.http.front import Front
 from sits.gateway.http.protocol import HttpProtocol
 from sits.gateway.wire import Handler, Request, Wire
@@ -23,11 +25,11 @@ HEAD = b"POST /a?b=c HTTP/1.1\r\nHost: h\r\n"
 
 
 def inside_loop(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test on a loop of its own."""
+    """Run an async test on a loop of its own, of the kind that the service runs on."""
 
     @functools.wraps(story)
     def test(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(story(*args, **kwargs))
+        uvloop.run(story(*args, **kwargs))
 
     return test
 

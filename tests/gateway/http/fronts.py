@@ -109,7 +109,14 @@ async def serving(kind: str, front: Front) -> AsyncIterator[int]:
     """That front on a free port of loopback."""
     sock = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        AsgiApp(front), http=FRONTS[kind], ws="none", lifespan="off", log_config=None, access_log=False, server_header=False
+        AsgiApp(front),
+        http=FRONTS[kind],
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
     )
     server = Quiet(config)
     task = asyncio.create_task(server.serve([sock]))

@@ -290,7 +290,7 @@ class LocalCall:
         body, self._through = asked.body, None
         if self._resident.plan.engine == "local" and (changed := cancellable(asked.path, body)) is not None:
             body, self._through = changed
-        self._inner = remote.send(Outgoing(asked.method, asked.path, headers, body), self, deadlines)
+        self._inner = remote.send(Outgoing(asked.method, asked.path, headers, body, asked.fixed), self, deadlines)
         if self._paused:
             self._inner.pause()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from sits.engines.base import Outgoing
 from sits.engines.remote.address import Address
 from sits.engines.remote.proxy import Proxy
 
 _BODYLESS = frozenset((b"GET", b"HEAD", b"DELETE", b"OPTIONS", b"TRACE"))
 """Methods that say nothing by having no body, so no Content-Length: 0 is owed (RFC 9110 8.6)."""
+_FIT = re.compile(rb"[!-~]+").fullmatch
 
 
 class HeadWriter:
@@ -17,7 +20,7 @@ class HeadWriter:
     tunnelled https target is written as if there were no proxy.
     """
 
-    __slots__ = ("_fixed", "_lines", "_prefix")
+    __slots__ = ("_fixed", "_prefix")
 
     def __init__(self, address: Address, proxy: Proxy | None) -> None:
         fixed = f"host: {address.host_field}\r\n".encode()
@@ -28,7 +31,6 @@ class HeadWriter:
                 fixed += b"proxy-authorization: " + proxy.authorization + b"\r\n"
         self._prefix = prefix.encode()
         self._fixed = fixed
-        self._lines = fixed.count(b"\n") + 2
 
     def write(self, request: Outgoing) -> bytes:
         """Request line, fields and the empty line.
@@ -42,12 +44,14 @@ class HeadWriter:
         fields = request.headers
         # Two joins at C speed: 0.35 us for six fields.
         lines = b"\r\n".join(map(b": ".join, fields)) + b"\r\n" if fields else b""
-        head = b"%b %b%b HTTP/1.1\r\n%b%b%b\r\n" % (request.method, self._prefix, request.path, self._fixed, length, lines)
-        # Ours come in pairs, so one more of either is not ours. Counting costs 0.4 us, a pattern over each field 1.1 us.
-        expected = self._lines + len(fields) + (1 if length else 0)
-        if head.count(b"\n") != expected or head.count(b"\r") != expected or b"\0" in head or b" " in request.path:
+        path, count = request.path, len(fields)
+        # Line ends of ours come in pairs, one for each field; counting them costs 0.2 us, a pattern over each field 1.1 us.
+        sound = lines.count(b"\n") == count and lines.count(b"\r") == count and b"\0" not in lines
+        if not sound or _FIT(path) is None or not request.method.isalpha():
             raise ValueError(_what_breaks(request))
-        return head
+        return b"%b %b%b HTTP/1.1\r\n%b%b%b%b\r\n" % (
+            request.method, self._prefix, path, self._fixed, request.fixed, length, lines
+        )  # fmt: skip
 
 
 def _what_breaks(request: Outgoing) -> str:
