@@ -112,6 +112,9 @@ class Sits:
         found = pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(pid) for pid in found.split()]
 
+    def lives(self, pid: int) -> bool:
+        return pathlib.Path(f"/proc/{pid}").exists()
+
     def figures(self) -> dict[str, int]:
         """Of the first process: open files, threads, resident KiB."""
         status = pathlib.Path(f"/proc/{self.crew()[0]}/status").read_text()

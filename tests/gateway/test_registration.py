@@ -79,6 +79,7 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str, str]] = {
     "the name of a declared model": ({"model_id": "one"}, 422, "registration_refused", '"one"'),
     "the name of a route": ({"model_id": "r"}, 422, "registration_refused", '"r"'),
     "a header on two lines": ({"headers": {"x-a": "1\r\nx-b: 2"}}, 422, "registration_refused", "one line"),
+    "a model id on two lines": ({"upstream_model": "a\r\nset-cookie: b"}, 422, "registration_refused", "upstreamModel"),
     "a secret in the clear": ({"api_key": "sk-live-0123456789abcdef"}, 400, "invalid_request", "never the secret itself"),
     "a health check that fails": ({"health_check_path": "/sick"}, 422, "registration_refused", "GET /sick"),
     "nobody there": ({"endpoint": "http://127.0.0.1:1"}, 422, "registration_refused", "health check failed"),

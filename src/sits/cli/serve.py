@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import errno
 import os
 import pathlib
 import socket
@@ -11,6 +11,10 @@ import sys
 
 import click
 
+from sits import __version__
+from sits.cli.address import loopback
+from sits.engines.local.engine import local_plan
+from sits.engines.local.fetch import located
 from sits.gateway.node import Node
 from sits.gateway.serve import Serving, bind, run
 from sits.gateway.workers import Workers
@@ -33,31 +37,36 @@ CANNOT_START = 2
     show_default=True,
     help="Folder for keys, registered models and model files.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one of IPv4.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes that share the port.")
 def serve(config: pathlib.Path | None, data: pathlib.Path, host: str, port: int, workers: int) -> None:
     """Run the gateway until SIGTERM or Ctrl-C; answers under way are finished first."""
     serving = Serving((config or DEFAULT_FOLDER).resolve(), data.resolve(), host, port, workers)
     try:
-        reserved = bind(host, port, shared=workers > 1)
-    except (OSError, socket.gaierror) as error:
-        click.echo(f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --port", err=True)
+        # Bound alone first, also for workers: a shared port would be shared with whatever else listens on it.
+        reserved = bind(host, port, shared=False)
+        port = reserved.getsockname()[1]
+        if workers > 1:
+            reserved.close()
+            reserved = bind(host, port, shared=True)
+    except OSError as error:
+        hint = "choose another with --port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "is --host right?"
+        click.echo(f"cannot listen on {host} port {port}: {(error.strerror or str(error)).lower()}; {hint}", err=True)
         sys.exit(CANNOT_START)
-    port = reserved.getsockname()[1]
     if workers == 1:
-        sys.exit(_work(serving, reserved, 0, config is None))
+        sys.exit(_work(serving, reserved, 0))
     # The parent's socket only holds the port: it never listens, so no connection is ever given to it.
-    sys.exit(Workers(workers, lambda index: _work(serving, bind(host, port, shared=True), index, config is None)).run())
+    sys.exit(Workers(workers, lambda index: _work(serving, bind(host, port, shared=True), index)).run())
 
 
-def _work(serving: Serving, sock: socket.socket, index: int, builtin: bool) -> int:
+def _work(serving: Serving, sock: socket.socket, index: int) -> int:
     """One worker, from start to end; its exit code."""
     first = index == 0
 
     def ready(node: Node) -> None:
         if first:
-            _banner(node, serving, sock.getsockname()[1], builtin)
+            _banner(node, serving, sock.getsockname()[1])
 
     try:
         import uvloop
@@ -70,37 +79,49 @@ def _work(serving: Serving, sock: socket.socket, index: int, builtin: bool) -> i
     except SitsError as error:
         click.echo(f"cannot start: {error.message}", err=True)
         return CANNOT_START
+    except OSError as error:
+        click.echo(f"cannot start: {error}", err=True)
+        return CANNOT_START
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-def _banner(node: Node, serving: Serving, port: int, builtin: bool) -> None:
+def _banner(node: Node, serving: Serving, port: int) -> None:
     """What to do next, on stdout; logs go to stderr."""
     table = node.service.table
     host = "127.0.0.1" if serving.host in ("0.0.0.0", "::") else serving.host  # noqa: S104
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    chat = [name for name, choice in table.names.items() if "chat" in choice.common]
     crew = f"pid {os.getpid()}" if serving.workers == 1 else f"{serving.workers} workers"
-    lines = [f"sits serves {len(table.names)} names at {url}  ({crew})"]
+    lines = [f"sits {__version__} serves at {url}  ({crew})", f"names to ask for:  {_some(sorted(table.names)) or 'none yet'}"]
+    chat = [name for name, choice in table.names.items() if "chat" in choice.common]
     if chat:
         name = "default" if "default" in chat else chat[0]
         auth = " -H 'authorization: Bearer YOUR_KEY'" if table.authenticator.asks else ""
         body = f'{{"model":"{name}","messages":[{{"role":"user","content":"What is 2+2?"}}]}}'
         lines.append(f"try:  curl {url}/v1/chat/completions{auth} -H 'content-type: application/json' -d '{body}'")
-        lines.append(f"or:   sits chat --url {url} -m {name}")
-    if builtin:
-        lines.append(f"The first answer of each built-in model waits for its file, which is fetched once into {serving.data}.")
+        lines.append(f"or:   sits chat --url {url} -m {name}{' --key YOUR_KEY' if auth else ''}")
+    if absent := _absent(node, serving):
+        lines.append(
+            f"Not fetched yet: {_some(absent)}. The first request for one waits while it is fetched into {serving.data}."
+        )
     if not table.authenticator.asks:
         lines.append(f"No key is asked for yet; make the first with:  sits keys new --name me --admin --data {serving.data}")
-        if not _loopback(serving.host):
+        if not loopback(serving.host):
             lines.append(click.style(f"Anybody who reaches {serving.host} can use it.", fg="yellow", bold=True))
     click.echo("\n".join(lines))
     sys.stdout.flush()
 
 
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _absent(node: Node, serving: Serving) -> list[str]:
+    """The local models whose files are not in the data folder."""
+    store = serving.data / "models"
+    models = [model for model in node.service.table.snapshot.models.values() if model.spec.local is not None]
+    wanted = {model.metadata.name: local_plan(model).wanted for model in models}
+    return [name for name, files in wanted.items() if any(located(each, store) is None for each in files)]
+
+
+def _some(names: list[str], most: int = 8) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -11,6 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
+from sits.cli.address import gateway_url, loopback
+
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -19,8 +22,15 @@ class Service:
     """Where the gateway is and with which key it is asked."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        self.url = url.rstrip("/")
+        """Raises `click.BadParameter` when `url` is no HTTP address."""
+        try:
+            self.url = gateway_url(url)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--url") from error
         self._key = key
+        # A proxy that the environment names cannot reach what listens on this machine only.
+        here = loopback(urllib.parse.urlsplit(self.url).hostname or "")
+        self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if here else []))
 
     def open(self, method: str, path: str, body: Any = None, *, timeout: float = 30.0) -> Any:
         """The open answer of one request.
@@ -34,24 +44,51 @@ class Service:
         if self._key is not None:
             request.add_header("authorization", f"Bearer {self._key}")
         try:
-            return urllib.request.urlopen(request, timeout=timeout)  # noqa: S310
+            return self._opener.open(request, timeout=timeout)
         except urllib.error.HTTPError as error:
-            raise click.ClickException(_said(error)) from error
-        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-            reason = getattr(error, "reason", error)
-            raise click.ClickException(f"no gateway answers at {self.url} ({reason}); start one with: sits serve") from error
+            raise click.ClickException(self._said(error)) from error
+        except TimeoutError as error:
+            raise click.ClickException(f"{self.url} did not answer within {timeout:g} s") from error
+        except OSError as error:
+            message = (
+                f"no gateway answers at {self.url} ({_why(error)}); start one with `sits serve`, or say where it is with --url"
+            )
+            raise click.ClickException(message) from error
+        except (http.client.HTTPException, ValueError) as error:
+            raise click.ClickException(self._stranger()) from error
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON value that answers one request. Raises as `open` does."""
         with self.open(method, path, body) as answer:
-            return json.load(answer)
+            try:
+                return json.load(answer)
+            except (ValueError, OSError, http.client.HTTPException) as error:
+                raise click.ClickException(self._stranger()) from error
 
     def events(self, path: str, body: Any) -> Iterator[dict[str, Any]]:
         """The JSON events of a streamed answer. Raises as `open` does."""
         with self.open("POST", path, body, timeout=600.0) as answer:
-            for line in answer:
-                if line.startswith(b"data: ") and line.strip() != b"data: [DONE]":
-                    yield json.loads(line[6:])
+            try:
+                for line in answer:
+                    if line.startswith(b"data: ") and line.strip() != b"data: [DONE]":
+                        yield json.loads(line[6:])
+            except (OSError, http.client.HTTPException) as error:
+                raise click.ClickException(f"the answer was cut: {_why(error)}") from error
+            except ValueError as error:
+                raise click.ClickException(self._stranger()) from error
+
+    def _said(self, error: urllib.error.HTTPError) -> str:
+        """What an answer with an error status says."""
+        try:
+            said = json.loads(error.read())["error"]
+            text = f"{said['message']} ({said.get('sits_code') or said.get('code')})"
+        except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
+            return f"{error.code} {error.reason}: {self._stranger()}"
+        hint = "; give a key with --key or SITS_API_KEY" if error.code == 401 else ""
+        return f"{error.code}: {text}{hint}"
+
+    def _stranger(self) -> str:
+        return f"what answers at {self.url} does not speak like a SITS gateway; is the address right?"
 
 
 def quoted(name: str) -> str:
@@ -59,18 +96,18 @@ def quoted(name: str) -> str:
     return urllib.parse.quote(name, safe="")
 
 
-def _said(error: urllib.error.HTTPError) -> str:
-    raw = error.read().decode("utf-8", "replace")
-    try:
-        said = json.loads(raw)["error"]
-        text = f"{said['message']} ({said.get('sits_code') or said.get('code')})"
-    except (ValueError, KeyError, TypeError):
-        text = raw[:500] or error.reason
-    hint = "; give a key with --key or SITS_API_KEY" if error.code == 401 else ""
-    return f"{error.code}: {text}{hint}"
+def _why(error: BaseException) -> str:
+    """The cause in words, without numbers of errors."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, BaseException):
+        return _why(reason)
+    return str(getattr(error, "strerror", None) or reason or error or type(error).__name__).lower()
 
 
 def service_options(command: F) -> F:
     """`--url` and `--key`, also by SITS_URL and SITS_API_KEY."""
-    command = click.option("--key", envvar="SITS_API_KEY", help="API key of the gateway.", metavar="KEY")(command)
-    return click.option("--url", envvar="SITS_URL", default=DEFAULT_URL, show_default=True, help="Where the gateway is.")(command)
+    command = click.option("--key", envvar="SITS_API_KEY", help="API key of the gateway; also by SITS_API_KEY.")(command)
+    option = click.option(
+        "--url", envvar="SITS_URL", default=DEFAULT_URL, show_default=True, help="Where the gateway is; also by SITS_URL."
+    )
+    return option(command)

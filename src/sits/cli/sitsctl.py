@@ -28,8 +28,8 @@ def explain(request_id: str, as_json: bool, url: str, key: str | None) -> None:
 
 
 @main.command()
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
+@click.option("--json", "as_json", is_flag=True, help="The whole records, one object.")
 @service_options
 def records(limit: int, as_json: bool, url: str, key: str | None) -> None:
     """The newest requests, one a line."""
@@ -37,6 +37,8 @@ def records(limit: int, as_json: bool, url: str, key: str | None) -> None:
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
         return
+    if not found["data"]:
+        click.echo("no requests yet", err=True)
     for record in found["data"]:
         total = record["anatomy"]["total"] * 1e3
         what = f"{record['operation']:<12} {record.get('requested', ''):<24} -> {record.get('served', '-'):<24}"
@@ -46,7 +48,7 @@ def records(limit: int, as_json: bool, url: str, key: str | None) -> None:
 
 
 @main.command()
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="All of it, one object.")
 @service_options
 def status(as_json: bool, url: str, key: str | None) -> None:
     """Which configuration is in force, what was refused, how the models are. Exit 1 when a change was refused."""

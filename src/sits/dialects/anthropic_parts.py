@@ -138,7 +138,7 @@ def _part(block: dict[str, Any], role: str, place: str) -> Part:
     dotted = place.replace("[", ".").replace("]", "")
     if kind is None:
         raise refuse(f"{dotted}.type", f"{dotted}.type: Field required")
-    if kind in UNTRANSLATED:
+    if isinstance(kind, str) and kind in UNTRANSLATED:
         raise unsupported(dotted, f"Content of type '{kind}' cannot be translated for this model.")
     if not isinstance(kind, str) or kind not in _FORMS:
         tags = ", ".join(f"'{tag}'" for tag in _FORMS)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from sits.engines.base import Headers
+from sits.gateway.http.answer import harmless
 from sits.gateway.http.front import Front
 from sits.gateway.http.head import too_large
 from sits.gateway.http.refusal import refusal
@@ -194,7 +195,7 @@ class AsgiWire:
             await self._more.wait()
 
     def _start(self, status: int, headers: Headers) -> None:
-        self._push({"type": "http.response.start", "status": status, "headers": list(headers)}, 0)
+        self._push({"type": "http.response.start", "status": status, "headers": harmless(headers)}, 0)
 
     def _push(self, message: Message, size: int) -> None:
         if self.gone:

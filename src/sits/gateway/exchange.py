@@ -14,6 +14,7 @@ from sits.dialects.base import ClientDialect, Identity, Translation
 from sits.dialects.bridge import Bridge
 from sits.dialects.peek import Peek
 from sits.engines.base import Headers
+from sits.gateway.burst import Burst
 from sits.gateway.drive import Drive
 from sits.gateway.wire import Request, Wire
 from sits.inner.ask import Ask, Operation
@@ -37,6 +38,7 @@ class Exchange:
 
     __slots__ = (
         "_ask",
+        "_burst",
         "_comment_due",
         "_first_due",
         "_silent",
@@ -102,6 +104,7 @@ class Exchange:
         self._ask: Ask | None = None
         self._first_due = NEVER
         self._comment_due = NEVER
+        self._burst: Burst | None = None
         self._silent = True
         """Nothing was written since the last look."""
 
@@ -141,12 +144,21 @@ class Exchange:
     def open(self, attempt: Attempt | None) -> None:
         self.opened = True
         self.status = 200
+        self._burst = Burst(self.wire, self.service.loop, perf_counter)
         self.wire.open(200, self.headers(attempt, self.client.stream_type))
 
     def write(self, piece: bytes) -> None:
+        """A piece of the answer that `open` began."""
+        assert self._burst is not None
         self.sent_bytes += len(piece)
         self._silent = False
-        self.wire.write(piece)
+        self._burst.write(piece)
+
+    def close(self) -> None:
+        """The streamed answer is complete."""
+        if self._burst is not None:
+            self._burst.flush()
+        self.wire.close()
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
         self.status = status
@@ -187,6 +199,8 @@ class Exchange:
 
     def on_gone(self) -> None:
         self.gone = True
+        if self._burst is not None:
+            self._burst.flush()
         if self.attempt is not None:
             self.attempt.stop(SitsError(Code.CLIENT_CLOSED, "the client went away"))
 

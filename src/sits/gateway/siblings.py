@@ -1,6 +1,8 @@
 """The workers of one gateway ask each other over unix sockets: for metrics, for a decision record.
 
 One question is a line, one answer is bytes until the end. A sibling that does not answer in time is counted, not waited for.
+
+The path of a unix socket has 107 bytes at the most, data folders may be deeper: sockets are named by way of the open folder.
 """
 
 from __future__ import annotations
@@ -27,22 +29,27 @@ class Siblings:
         self._topics = topics
         self._path = run / f"worker-{os.getpid()}.sock"
         self._server: asyncio.Server | None = None
+        self._folder = -1
 
     async def start(self) -> None:
         """Open our socket.
 
         Raises:
-            OSError: it cannot be made (the path of the data folder is too long for a unix socket, say).
+            OSError: it cannot be made.
         """
         self._run.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._answer, self._path)
+        self._folder = os.open(self._run, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._server = await asyncio.start_unix_server(self._answer, self._short(self._path))
         self._path.chmod(0o600)
 
     async def aclose(self) -> None:
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
 
     async def ask(self, question: str) -> tuple[list[bytes], int]:
         """What the siblings say, and how many of them did not answer in time. Sockets of dead workers are swept away."""
@@ -53,7 +60,7 @@ class Siblings:
     async def _one(self, path: pathlib.Path, question: str) -> bytes | None:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                reader, writer = await asyncio.open_unix_connection(path)
+                reader, writer = await asyncio.open_unix_connection(self._short(path))
                 try:
                     writer.write(question.encode() + b"\n")
                     return await reader.read()
@@ -65,6 +72,9 @@ class Siblings:
         except (TimeoutError, OSError) as error:
             _log.warning("a sibling did not answer: %s: %s", path.name, error or "too late")
             return None
+
+    def _short(self, path: pathlib.Path) -> str:
+        return f"/proc/self/fd/{self._folder}/{path.name}"
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, ValueError):

@@ -16,7 +16,7 @@ from time import perf_counter
 import msgspec
 
 from sits import dialects
-from sits.dialects.base import Translation
+from sits.dialects.base import Identity, Translation
 from sits.dialects.bridge import whole_bridge
 from sits.dialects.patch import patch
 from sits.dialects.peek import has_image, peek
@@ -24,6 +24,8 @@ from sits.engines.base import Deadlines, Headers, Outgoing
 from sits.gateway.attempt import Attempt
 from sits.gateway.exchange import Exchange
 from sits.inner.errors import Code, Remedy, SitsError
+from sits.inner.estimate import ask_tokens
+from sits.inner.event import Usage, Used
 from sits.routing.plan import after_too_long
 from sits.routing.target import Target
 
@@ -44,8 +46,10 @@ async def serve(x: Exchange) -> None:
         admit(x)
         understand(x)
         plan(x)
-        attempt = await run(x)
-        answer(x, attempt)
+        if x.operation == "count_tokens" and not countable(x):
+            estimate(x)
+        else:
+            answer(x, await run(x))
     except SitsError as error:
         refuse(x, error)
     except Exception:
@@ -83,6 +87,20 @@ def plan(x: Exchange) -> None:
     if "vision" not in choice.common and has_image(x.request.body):
         needs = needs | {"vision"}
     x.plan = choice.plan(x.operation, needs, x.service.random())
+
+
+def countable(x: Exchange) -> bool:
+    """Whether one of the targets can count the tokens of a request itself."""
+    assert x.plan is not None
+    return any("count_tokens" in target.dialect.relays for target in x.plan.targets)
+
+
+def estimate(x: Exchange) -> None:
+    """Answer a token count by an estimate, marked as one, where no target can count."""
+    ask = x.ask()
+    used = Used(Usage(input=ask_tokens(ask), estimated=True))
+    headers = [*x.headers(None, JSON), (b"x-sits-estimated", b"true")]
+    x.respond(200, headers, x.client.whole(ask, [used], Identity(x.id, x.requested, int(x.wall))))
 
 
 async def run(x: Exchange) -> Attempt:
@@ -228,7 +246,7 @@ def answer(x: Exchange, attempt: Attempt) -> None:
         if not x.opened:
             x.open(attempt)
         x.write(attempt.body)
-    x.wire.close()
+    x.close()
 
 
 def replay(x: Exchange, target: Target, body: bytes) -> bytes:
@@ -255,7 +273,7 @@ def refuse(x: Exchange, error: SitsError) -> None:
         return
     if x.opened:
         x.write(x.client.error_event(error, x.id))
-        x.wire.close()
+        x.close()
         return
     headers = x.headers(x.attempts[-1] if x.attempts else None, JSON)
     headers.append((b"x-sits-error", error.code.value.encode()))

@@ -116,6 +116,13 @@ def _headers(model: Model) -> Iterator[Fault]:
             yield Fault(path, "a header value is ASCII text on one line")
 
 
+def _upstream_model(model: Model) -> Iterator[Fault]:
+    # It stands in a header of every answer.
+    name = model.spec.upstream_model
+    if name is not None and re.search(r"[\x00-\x1f\x7f]", name):
+        yield Fault(("spec", "upstreamModel"), "is not a name on one line")
+
+
 def _sources(model: Model) -> Iterator[Fault]:
     local, path = model.spec.local, ("spec", "local")
     if local is None:
@@ -221,7 +228,7 @@ def _expires(key: Key) -> Iterator[Fault]:
 
 
 RULES: dict[type[Resource], Sequence[Callable[[Any], Iterable[Fault]]]] = {
-    Model: (_engine, _endpoint, _tls, _headers, _sources, _figures, _schemas),
+    Model: (_engine, _endpoint, _tls, _headers, _upstream_model, _sources, _figures, _schemas),
     Route: (_targets,),
     Key: (_expires,),
 }

@@ -57,6 +57,8 @@ class FakeTransport:
         self.reading = True
         self.ended = ""
         """How our side ended: `eof`, `close` or `abort`; the last one counts."""
+        self.unsent = 0
+        """What the client has not taken yet."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("192.0.2.7", 4711) if name == "peername" else default
@@ -68,6 +70,9 @@ class FakeTransport:
         assert not self.ended, f"written after {self.ended}: {data!r}"
         self.writes.append(data)
         self.sent += data
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
 
     def is_closing(self) -> bool:
         return self.ended in ("close", "abort")

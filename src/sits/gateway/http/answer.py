@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _STATUS[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 _BODILESS = frozenset((204, 304))
+_LINE_END = re.compile(rb"[\r\n\0]")
+
+
+def harmless(headers: Headers) -> Headers:
+    """The same fields, with a space for whatever would end a line (RFC 9110 5.5): names of models, say, come from afar."""
+    return [(_LINE_END.sub(b" ", name), _LINE_END.sub(b" ", value)) for name, value in headers]
 
 
 def status_line(status: int) -> bytes:
@@ -90,8 +97,12 @@ class HttpWire:
         protocol = self._protocol
         if protocol.front.draining:
             self.keep = False
-        lines = [status_line(status)]
-        lines += [b"%b: %b\r\n" % field for field in headers]
+        lines = [b"%b: %b\r\n" % field for field in headers]
+        fields = b"".join(lines)
+        # Looking for what does not belong there costs 0.1 us, cleaning each value 0.3 us.
+        if fields.count(b"\n") != len(lines) or fields.count(b"\r") != len(lines) or b"\0" in fields:
+            fields = b"".join([b"%b: %b\r\n" % field for field in harmless(headers)])
+        lines = [status_line(status), fields]
         lines.append(b"date: %b\r\n" % protocol.front.date(protocol.front.clock()))
         if not self.keep:
             lines.append(b"connection: close\r\n")

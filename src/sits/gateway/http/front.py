@@ -16,8 +16,9 @@ from sits.resources.kinds import Limits
 LINGER_SECONDS = 30.0
 """How long a refused client may go on sending what nobody reads, so that it comes to read why (RFC 9112 9.6)."""
 LINGER_IDLE_SECONDS = 5.0
+LINGER_BYTES = 512 * 1024 * 1024
 STALL_SECONDS = 60.0
-"""How long a client may leave its answer unread before it is cut."""
+"""How long a client may take nothing of its answer before it is cut. One that takes some, however slowly, is not."""
 FIELDS = 256
 """The most header fields of one request."""
 FRAMING_BYTES = 64 * 1024

@@ -22,6 +22,7 @@ from sits.gateway.http.answer import HttpWire
 from sits.gateway.http.front import (
     FIELDS,
     FRAMING_BYTES,
+    LINGER_BYTES,
     LINGER_IDLE_SECONDS,
     LINGER_SECONDS,
     PIPELINED_BYTES,
@@ -51,9 +52,9 @@ class HttpProtocol(asyncio.Protocol):
     """One client connection. Made by uvicorn as its `http` class; `config.loaded_app.front` is what it shares."""
 
     __slots__ = (
-        "_answering", "_body", "_continue", "_deaf", "_dropping", "_fields", "_framing", "_head_bytes", "_headers", "_in_body",
-        "_in_head", "_limits", "_linger_end", "_old", "_parser", "_paused", "_peer", "_queue", "_reading_paused", "_received",
-        "_size", "_state", "_target", "_transport", "_turning", "_upgrading", "due", "front",
+        "_answering", "_body", "_continue", "_deaf", "_dropped", "_dropping", "_fields", "_framing", "_head_bytes", "_headers",
+        "_in_body", "_in_head", "_limits", "_linger_end", "_old", "_parser", "_paused", "_peer", "_queue", "_reading_paused",
+        "_received", "_size", "_state", "_target", "_transport", "_turning", "_unsent", "_upgrading", "due", "front",
     )  # fmt: skip
 
     def __init__(
@@ -91,7 +92,10 @@ class HttpProtocol(asyncio.Protocol):
         self._dropping = False
         """The last answer is given: what comes is read, if at all, to be thrown away."""
         self._linger_end = NEVER
+        self._dropped = 0
         self._paused = False
+        self._unsent = 0
+        """What the client had still to take when that was last looked at, and what was added since."""
         self._reading_paused = False
         self.due = NEVER
 
@@ -127,11 +131,18 @@ class HttpProtocol(asyncio.Protocol):
     def eof_received(self) -> bool:
         if self._answering is not None:
             self._answering.lose()
+        if not self._dropping:
+            # The transport closes itself once it is empty, which a client that does not read can put off for ever.
+            self._dropping = True
+            self._watch_unsent(self.front.clock())
         return False
 
     def data_received(self, data: bytes) -> None:
         now = self.front.clock()
         if self._dropping:
+            self._dropped += len(data)
+            if self._dropped > LINGER_BYTES:
+                self._transport.abort()
             self.due = min(self._linger_end, now + LINGER_IDLE_SECONDS)
             return
         if self._deaf:
@@ -165,7 +176,7 @@ class HttpProtocol(asyncio.Protocol):
         self._paused = True
         if self._dropping:
             return
-        self.due = self.front.clock() + STALL_SECONDS
+        self._watch_unsent(self.front.clock())
         if self._answering is not None and self._answering.listener is not None:
             self._answering.listener.on_pause()
 
@@ -175,6 +186,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         if self._answering is None:
             self._await_more(self.front.clock())
+            self._next()
             return
         self.due = NEVER
         if self._answering.listener is not None:
@@ -351,10 +363,11 @@ class HttpProtocol(asyncio.Protocol):
         self._queue.append(error)
 
     def _next(self) -> None:
-        """Take requests from the queue until one is not answered at once."""
+        """Take requests from the queue until one is not answered at once, or the client does not take its answers: one that
+        only asks would fill the memory otherwise."""
         queue = self._queue
         self._turning = True
-        while queue and self._answering is None and not self._dropping:
+        while queue and self._answering is None and not self._paused and not self._dropping:
             item = queue.popleft()
             if isinstance(item, SitsError):
                 self._turn_away(item)
@@ -402,8 +415,8 @@ class HttpProtocol(asyncio.Protocol):
         if self._continue:
             self._go_ahead()
         if self._paused:
-            self.due = now + STALL_SECONDS
-        elif self._in_head:
+            return  # The deadline for what is unread goes on.
+        if self._in_head:
             self.due = now + self._limits.header_seconds
         elif self._in_body:
             self.due = now + self._limits.body_seconds
@@ -422,6 +435,8 @@ class HttpProtocol(asyncio.Protocol):
             self._transport.resume_reading()
 
     def put(self, data: bytes) -> None:
+        if self._paused:
+            self._unsent += len(data)
         self._transport.write(data)
 
     # Ends
@@ -434,7 +449,7 @@ class HttpProtocol(asyncio.Protocol):
     def _close(self) -> None:
         """End the connection once everything is sent; a client that does not take it is cut later."""
         self._dropping = True
-        self.due = self._linger_end = self.front.clock() + STALL_SECONDS
+        self._watch_unsent(self.front.clock())
         self._transport.close()
 
     def _linger(self) -> None:
@@ -463,11 +478,19 @@ class HttpProtocol(asyncio.Protocol):
         elif not self._in_head and not self._in_body and not self._queue and not self._dropping:
             self._close()
 
+    def _watch_unsent(self, now: float) -> None:
+        """From now on the client may not stand still for long."""
+        self._unsent = self._transport.get_write_buffer_size()
+        self.due = min(self._linger_end, now + STALL_SECONDS)
+
     def expire(self, now: float) -> None:
         """A deadline has passed: slow requests are told, idle ones just end, stalled and lingering ones are cut."""
         self.due = NEVER
         if self._dropping or self._paused:
-            self._transport.abort()
+            if now < self._linger_end and 0 < self._transport.get_write_buffer_size() < self._unsent:
+                self._watch_unsent(now)
+            else:
+                self._transport.abort()
         elif self._in_head or self._in_body:
             what = "the headers" if self._in_head else "the body"
             self._refuse(SitsError(Code.REQUEST_TIMEOUT, f"{what} did not arrive in time"))

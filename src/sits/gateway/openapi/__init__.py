@@ -1,0 +1,56 @@
+"""The OpenAPI 3.1 document of the gateway's own API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sits import __version__
+from sits.gateway.openapi import answers, asks, refusals, registration
+from sits.gateway.openapi.paths import paths
+
+DESCRIPTION = """\
+One dependable service in front of many models, in OpenAI's and Anthropic's words.
+
+Fields that a request schema does not name pass through. A model server that speaks the client's dialect gets the body as it
+came, so it may take more than is said here, and what it refuses comes back with its own status as `upstream_rejected`; for
+every other server the gateway reads the request and refuses what does not fit its schema.
+
+Every error has a code of a closed vocabulary, in the header `x-sits-error` and as `sits_code` in the body. An error after a
+stream has begun is its last event. Keys are asked for once a first key exists, unless Settings say otherwise.
+"""
+
+
+def document() -> dict[str, Any]:
+    """The document, as `/openapi.json` serves it."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "SITS",
+            "version": __version__,
+            "summary": "Smart Intelligence Transformation Stack",
+            "description": DESCRIPTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [
+            {"name": "inference", "description": "Requests to models."},
+            {"name": "models", "description": "What can be asked for."},
+            {"name": "operations", "description": "How the gateway is."},
+        ],
+        "paths": paths(),
+        "components": {
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "OpenAI's way."},
+                "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "Anthropic's way."},
+            },
+            "headers": refusals.headers(),
+            "responses": refusals.components(),
+            "schemas": {
+                **asks.schemas(),
+                **answers.schemas(),
+                **refusals.schemas(),
+                **registration.schemas(),
+                "Document": {"type": "object", "required": ["openapi", "info", "paths"], "description": "An OpenAPI document."},
+            },
+        },
+    }

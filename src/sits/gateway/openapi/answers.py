@@ -1,0 +1,205 @@
+"""What the gateway answers: models' answers in the clients' dialects, and its own pages.
+
+An answer of a server that speaks the client's dialect is passed on as it came, so it may hold more than is said here.
+"""
+
+from __future__ import annotations
+
+from sits.gateway.openapi.shapes import (
+    BOOLEAN,
+    COUNT,
+    INTEGER,
+    NUMBER,
+    OBJECT,
+    STRING,
+    Schema,
+    const,
+    either,
+    form,
+    listed,
+    nullable,
+    one_of,
+    record,
+    ref,
+    said,
+)
+from sits.observe.record import Record
+from sits.resources.problem import Problem
+
+FINISH = nullable(said(STRING, "`stop`, `length`, `tool_calls`, `content_filter` or, for old clients, `function_call`."))
+USAGE = record(
+    {"prompt_tokens": COUNT, "completion_tokens": COUNT, "total_tokens": COUNT, "prompt_tokens_details": nullable(OBJECT),
+     "completion_tokens_details": nullable(OBJECT)},
+    [],
+)  # fmt: skip
+CALL = record({"id": STRING, "type": STRING, "function": record({"name": STRING, "arguments": STRING}, [])}, [])
+LOGPROBS = said({}, "OpenAI's `logprobs` object, or null.")
+
+
+def _chat() -> dict[str, Schema]:
+    message = record(
+        {
+            "role": const("assistant"),
+            "content": nullable(STRING),
+            "refusal": nullable(STRING),
+            "reasoning_content": nullable(STRING),
+            "tool_calls": nullable(listed(CALL)),
+            "function_call": nullable(OBJECT),
+        },
+        ["role"],
+    )
+    head = {"id": STRING, "created": INTEGER, "model": STRING}
+    choice = record({"index": COUNT, "message": message, "logprobs": LOGPROBS, "finish_reason": FINISH}, ["index", "message"])
+    piece = {**message, "required": [], "properties": {**message["properties"], "role": nullable(STRING)}}
+    part = record({"index": COUNT, "delta": piece, "logprobs": LOGPROBS, "finish_reason": FINISH}, ["index", "delta"])
+    text = record({"index": COUNT, "text": STRING, "logprobs": LOGPROBS, "finish_reason": FINISH}, ["index", "text"])
+    return {
+        "ChatAnswer": record(
+            {**head, "object": const("chat.completion"), "choices": listed(choice), "usage": nullable(USAGE)},
+            ["id", "object", "created", "model", "choices"],
+        ),
+        "ChatChunk": record(
+            {**head, "object": const("chat.completion.chunk"), "choices": listed(part), "usage": nullable(USAGE)},
+            ["id", "object", "created", "model", "choices"],
+        ),
+        "CompletionAnswer": record(
+            {**head, "object": const("text_completion"), "choices": listed(text), "usage": nullable(USAGE)},
+            ["id", "object", "created", "model", "choices"],
+        ),
+    }
+
+
+def _embeddings() -> Schema:
+    vector = said(either(listed(NUMBER), STRING), "Numbers, or base64 of little-endian float32 as `encoding_format` asks.")
+    entry = record({"object": const("embedding"), "index": COUNT, "embedding": vector})
+    return record(
+        {"object": const("list"), "data": listed(entry), "model": STRING, "usage": nullable(USAGE)}, ["object", "data", "model"]
+    )
+
+
+def _response() -> Schema:
+    usage = record({"input_tokens": COUNT, "output_tokens": COUNT, "total_tokens": COUNT}, ["input_tokens", "output_tokens"])
+    return record(
+        {
+            "id": STRING,
+            "object": const("response"),
+            "created_at": NUMBER,
+            "status": one_of(("completed", "incomplete", "in_progress", "failed", "cancelled", "queued")),
+            "model": STRING,
+            "output": listed(record({"type": STRING, "id": STRING}, ["type"])),
+            "incomplete_details": nullable(OBJECT),
+            "error": nullable(OBJECT),
+            "usage": nullable(usage),
+        },
+        ["id", "object", "status", "model", "output"],
+    )
+
+
+def _message() -> Schema:
+    usage = record({"input_tokens": COUNT, "output_tokens": COUNT}, ["input_tokens", "output_tokens"])
+    return record(
+        {
+            "id": STRING,
+            "type": const("message"),
+            "role": const("assistant"),
+            "model": STRING,
+            "content": listed(record({"type": STRING})),
+            "stop_reason": nullable(STRING),
+            "stop_sequence": nullable(STRING),
+            "usage": usage,
+        },
+        ["id", "type", "role", "model", "content", "stop_reason", "usage"],
+    )
+
+
+def _models() -> dict[str, Schema]:
+    listing = record(
+        {
+            "object": const("list"),
+            "data": listed(ref("ModelEntry")),
+            "has_more": {"const": False},
+            "first_id": nullable(STRING),
+            "last_id": nullable(STRING),
+        }
+    )
+    entry = record(
+        {
+            "id": STRING,
+            "object": const("model"),
+            "type": const("model"),
+            "created": said(INTEGER, "Unix seconds at which this gateway started."),
+            "created_at": {"type": "string", "format": "date-time"},
+            "owned_by": const("sits"),
+            "display_name": STRING,
+            "capabilities": said(listed(STRING), "What every target behind the name can do."),
+            "context_window": said(nullable(INTEGER), "Of the first target, in tokens; null when it is not declared."),
+            "targets": said(listed(STRING), "The Models that may answer, backends first."),
+        }
+    )
+    change = {"id": STRING, "object": const("model"), "version": said(INTEGER, "Of the configuration in force."), "hash": STRING}
+    kept = record(
+        {"id": STRING, "by": said(STRING, "The key that registered it."), "at": said(NUMBER, "Unix seconds."), "resource": OBJECT}
+    )
+    return {
+        "ModelEntry": entry,
+        "ModelList": listing,
+        "ModelRegistered": record({**change, "registered": {"const": True}}),
+        "ModelDeleted": record({**change, "deleted": {"const": True}}),
+        "RegisteredList": record({"object": const("list"), "data": listed(kept)}),
+    }
+
+
+def _status() -> Schema:
+    local = record({"state": STRING, "done_bytes": COUNT, "resident_bytes": COUNT}, ["state"])
+    model = record(
+        {"engine": STRING, "capabilities": listed(STRING), "endpoint": STRING, "local": local, "unusable": STRING},
+        ["engine", "capabilities"],
+    )
+    config = record(
+        {
+            "path": STRING,
+            "version": INTEGER,
+            "hash": STRING,
+            "loaded_at": NUMBER,
+            "rejected": said(COUNT, "Changes refused since the start."),
+            "error": said(nullable(STRING), "Why the files as they are now are not in force; null when they are."),
+            "problems": listed(form(Problem)),
+            "error_at": nullable(NUMBER),
+        }
+    )
+    return record(
+        {
+            "version": STRING,
+            "uptime_seconds": NUMBER,
+            "draining": BOOLEAN,
+            "live": said(COUNT, "Requests under way."),
+            "config": config,
+            "auth": said(BOOLEAN, "Whether a key is asked for."),
+            "models": {"type": "object", "additionalProperties": model},
+            "routes": listed(STRING),
+            "keys": said(listed(STRING), "Names, never secrets."),
+        }
+    )
+
+
+def schemas() -> dict[str, Schema]:
+    """All of them, by the names that they have in the document."""
+    kept = form(Record)
+    return {
+        **_chat(),
+        "EmbeddingAnswer": _embeddings(),
+        "ResponseAnswer": _response(),
+        "MessageAnswer": _message(),
+        "CountAnswer": record({"input_tokens": COUNT}),
+        **_models(),
+        "Health": record({"status": const("ok"), "version": STRING}),
+        "Ready": record({"status": const("ready"), "config_version": INTEGER}),
+        "Draining": record({"status": const("draining")}),
+        "Status": _status(),
+        "Reloaded": record({"version": INTEGER, "hash": STRING}),
+        "Record": kept,
+        "RecordList": record({"object": const("list"), "data": listed(ref("Record"))}),
+        "ExplainedRecord": {
+            "allOf": [ref("Record"), record({"explanation": said(STRING, "The decision as a tree, for people.")})]
+        },
+    }

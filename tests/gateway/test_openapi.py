@@ -1,0 +1,284 @@
+"""The OpenAPI document says what the gateway does: no more, no less."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import schemathesis
+from gateway_process import Sits
+from gateway_rig import Gateway, inside_loop, model, settings
+from gateway_wires import WIRES
+
+from sits import dialects
+from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
+from sits.gateway.openapi import document, refusals
+from sits.gateway.openapi.registration import snake
+from sits.gateway.registration import camel, model_of
+from sits.gateway.service import OPERATIONS
+from sits.inner.ask import Operation
+from sits.inner.errors import CODES, Code, SitsError
+from sits.resources.kinds import ModelSpec
+
+DOCUMENT = document()
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+def found(value: dict[str, Any]) -> dict[str, Any]:
+    """What a reference refers to."""
+    while "$ref" in value:
+        held: Any = DOCUMENT
+        for step in value["$ref"].removeprefix("#/").split("/"):
+            held = held[step]
+        value = held
+    return value
+
+
+def validator(schema: Mapping[str, Any]) -> Any:
+    return jsonschema_rs.validator_for({**schema, "components": DOCUMENT["components"]})
+
+
+def test_the_document_is_valid_openapi_3_1() -> None:
+    schemathesis.openapi.from_dict(DOCUMENT).validate()
+
+
+@inside_loop
+async def test_every_page_and_operation_is_in_the_document_and_nothing_else_is(tmp_path: pathlib.Path) -> None:
+    async with Gateway(tmp_path) as gateway:
+        pages = gateway.node._pages
+        tables = [(pages._exact, ""), (pages._under, "{name}")]
+        served = {
+            (method.decode(), path.decode() + end, rights == "open")
+            for table, end in tables
+            for path, methods in table.items()
+            for method, (_, rights) in methods.items()
+        }
+        assert (await gateway.ask("/openapi.json")).json == DOCUMENT
+    served |= {("POST", path.decode(), False) for path in OPERATIONS}
+    assert {(method, path, operation["security"] == []) for method, path, operation in operations()} == served
+
+
+def test_operation_ids_are_unique_and_each_has_a_tag_that_is_declared() -> None:
+    ids = [operation["operationId"] for _, _, operation in operations()]
+    assert len(ids) == len(set(ids))
+    tags = {tag["name"] for tag in DOCUMENT["tags"]}
+    assert all(set(operation["tags"]) <= tags and operation["summary"] for _, _, operation in operations())
+
+
+def test_every_code_comes_with_its_status_somewhere_or_is_never_sent() -> None:
+    sent = set()
+    for _, _, operation in operations():
+        for status, response in operation["responses"].items():
+            for option in found(response)["content"].get("application/json", {}).get("schema", {}).get("allOf", ()):
+                narrow = option.get("properties", {}).get("error", {}).get("properties", {}).get("sits_code", {})
+                sent |= {(status, code) for code in narrow.get("enum", ())}
+    assert {code for code in Code if (str(CODES[code].status), code.value) not in sent} == set(refusals.NEVER_SENT)
+
+
+def examples() -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+    for method, path, operation in operations():
+        held = {"asked": operation.get("requestBody", {}), **{s: found(r) for s, r in operation["responses"].items()}}
+        for place, holder in held.items():
+            for kind, media in holder.get("content", {}).items():
+                values = (
+                    [media["example"]] if "example" in media else [one["value"] for one in media.get("examples", {}).values()]
+                )
+                for number, value in enumerate(values):
+                    yield f"{method} {path} {place} {kind} {number}", media["schema"], value
+
+
+EXAMPLES = {name: (schema, value) for name, schema, value in examples()}
+
+
+def test_every_operation_with_a_body_has_an_example() -> None:
+    asked = {f"{method} {path} asked application/json 0" for method, path, op in operations() if "requestBody" in op}
+    assert asked <= EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_fits_its_schema(name: str) -> None:
+    schema, value = EXAMPLES[name]
+    validator(schema).validate(value)
+
+
+FLAT = {"model_id": "m", "engine": "vllm", "endpoint": "http://h:1"}
+REGISTRATIONS: dict[str, tuple[Any, bool]] = {
+    "flat": (FLAT, True),
+    "flat, by name": ({"name": "m", "engine": "vllm"}, True),
+    "flat, camel case": ({**FLAT, "contextWindow": 8, "deadlines": {"firstToken": 1, "total": 2.5}}, True),
+    "flat, nested in snake case": ({**FLAT, "deadlines": {"first_token": 1}, "tls": {"server_name": "h"}}, True),
+    "flat, other names": ({**FLAT, "model": "x", "domain_tags": ["法律"], "lora_adapters": ["a"], "latency_p95_ms": 9}, True),
+    "flat, local": ({"model_id": "m", "engine": "local", "local": {"source": "file:a", "unload_after": 3}}, True),
+    "flat, without a name": ({"engine": "vllm"}, False),
+    "flat, without an engine": ({"model_id": "m"}, False),
+    "flat, with an unknown field": ({**FLAT, "endpont": "x"}, False),
+    "flat, with a wrong type": ({**FLAT, "context_window": "many"}, False),
+    "flat, with labels that are no text": ({**FLAT, "labels": {"a": 3}}, False),
+    "a resource": ({"kind": "Model", "metadata": {"name": "m"}, "spec": {"engine": "vllm"}}, True),
+    "a resource in snake case": ({"kind": "Model", "metadata": {"name": "m"}, "spec": {"engine": "vllm", "api_key": "env:A"}}, False),
+    "a resource of another kind": ({"kind": "Route", "metadata": {"name": "m"}, "spec": {"backends": [{"model": "a"}]}}, False),
+    "a resource without a name": ({"kind": "Model", "metadata": {}, "spec": {"engine": "vllm"}}, False),
+    "no object": ([], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REGISTRATIONS)
+def test_the_document_and_the_gateway_agree_on_a_registration(name: str) -> None:
+    value, taken = REGISTRATIONS[name]
+    try:
+        model_of(json.dumps(value).encode())
+        read = True
+    except SitsError:
+        read = False
+    schema = DOCUMENT["components"]["schemas"]["ModelRegistration"]
+    assert (read, validator(schema).is_valid(value)) == (taken, taken)
+
+
+def test_snake_case_is_the_way_back_of_camel_case() -> None:
+    names = [*ModelSpec.__struct_fields__, "latency_p95_ms", "first_token", "library_sha256"]
+    assert [snake(camel(name)) for name in names] == names
+
+
+# Schemathesis against the running service.
+
+SECRET = "sits-test-of-the-document"
+KEY = {
+    "apiVersion": "sits/v1",
+    "kind": "Key",
+    "metadata": {"name": "tester"},
+    "spec": {"sha256": hashlib.sha256(SECRET.encode()).hexdigest(), "admin": True},
+}
+READS: dict[str, Operation] = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "completions",
+    "/v1/embeddings": "embeddings",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+    "/v1/messages/count_tokens": "count_tokens",
+}
+WIRE_OF = {wire.path: wire for (_, engine), wire in WIRES.items() if engine in ("openai", "anthropic", "ollama")}
+COUNTED = b'{"input_tokens": 5}'
+
+
+def serve(received: Received) -> bytes:
+    """A model server as strict as the real ones: it reads the request, and answers whole or streamed as it was asked."""
+    if received.method == "GET":
+        return answer(200, b"{}")
+    operation = READS.get(received.path)
+    if operation is not None:
+        client = dialects.client(operation)
+        try:
+            client.read(received.body)
+        except SitsError as error:
+            if error.code is Code.INVALID_REQUEST:  # What the gateway could not translate, this server may well take.
+                return answer(400, client.error(error, "upstream"), ("content-type", "application/json"))
+    if operation == "count_tokens":
+        return answer(200, COUNTED, ("content-type", "application/json"))
+    wire = WIRE_OF[received.path]
+    if json.loads(received.body).get("stream") is True:
+        return b"".join(step for step in wire.streams("你", "好") if isinstance(step, bytes))
+    return wire.answers("你好")
+
+
+REQUESTS = ("ChatRequest", "CompletionRequest", "EmbeddingRequest", "ResponseRequest", "MessageRequest", "CountRequest")
+
+
+def tailored(name: str, messages: str, endpoint: str) -> dict[str, Any]:
+    """The document with what exists in this configuration put where it says "some name" and "some address"."""
+    tailored = copy.deepcopy(DOCUMENT)
+    schemas = tailored["components"]["schemas"]
+    for request in REQUESTS:
+        schemas[request]["properties"]["model"] = {"enum": [messages if request in REQUESTS[-2:] else name]}
+    for registration in (schemas["FlatModel"], schemas["ModelSpec"]):
+        registration["properties"]["endpoint"] = {"enum": [endpoint]}
+    return tailored
+
+
+CONFIG: dict[str, Any] = {
+    "continue-on-failure": True,
+    "generation": {"deterministic": True, "database": "none", "no-shrink": True},
+    "headers": {"authorization": f"Bearer {SECRET}"},
+    # Whether a model is admitted depends on the world: its server, files and environment variables, other names.
+    "operations": [{"include-operation-id": "registerModel", "checks": {"positive_data_acceptance": {"enabled": False}}}],
+}
+
+
+async def examined(folder: pathlib.Path, port: int, asked: Mapping[str, Any], *options: str) -> None:
+    """Let schemathesis examine the service; every finding fails the test with its report."""
+    (folder / "openapi.json").write_text(json.dumps(asked))
+    config = folder / "schemathesis.toml"
+    config.write_text(toml(CONFIG))
+    command = [
+        sys.executable,
+        "-c",
+        "from schemathesis.cli import schemathesis; schemathesis()",
+        "--config-file",
+        str(config),
+        "run",
+    ]
+    options = (*options, "--url", f"http://127.0.0.1:{port}", "--checks", "all", "--no-color", str(folder / "openapi.json"))
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        *options,
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "COLUMNS": "160"},
+    )
+    try:
+        async with asyncio.timeout(120):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, said.decode()
+
+
+def toml(config: Mapping[str, Any]) -> str:
+    """JSON is TOML's inline syntax but for the colons."""
+
+    def value(held: Any) -> str:
+        if isinstance(held, Mapping):
+            return "{" + ", ".join(f'"{key}" = {value(item)}' for key, item in held.items()) + "}"
+        if isinstance(held, Sequence) and not isinstance(held, str):
+            return "[" + ", ".join(map(value, held)) + "]"
+        return json.dumps(held)
+
+    return "".join(f'"{key}" = {value(held)}\n' for key, held in config.items())
+
+
+@inside_loop
+async def test_schemathesis_finds_nothing_where_servers_speak_the_dialects_of_their_clients(tmp_path: pathlib.Path) -> None:
+    async with (
+        ScriptedServer([READ, serve, AGAIN]) as server,
+        Sits(tmp_path, model("near", server.url), model("claude", server.url, "anthropic"), KEY, settings()) as sits,
+    ):
+        await examined(tmp_path, sits.port, tailored("near", "claude", server.url), "--max-examples", "25")
+        assert server.faults == []
+
+
+@inside_loop
+async def test_schemathesis_finds_nothing_where_every_request_is_translated(tmp_path: pathlib.Path) -> None:
+    async with (
+        ScriptedServer([READ, serve, AGAIN]) as server,
+        Sits(tmp_path, model("far", server.url, "ollama"), KEY, settings()) as sits,
+    ):
+        # A valid request may hold what a server of another family has no words for: that is refused as `unsupported`.
+        options = ("--include-tag", "inference", "--exclude-checks", "positive_data_acceptance", "--max-examples", "25")
+        await examined(tmp_path, sits.port, tailored("far", "far", server.url), *options)
+        assert server.faults == []
