@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from serving import Served, Upstream, says
 from weather import CELSIUS, CITIES, QUESTION, SCHEMA, TOLD, anthropic_server, openai_server
 
-SERVERS = {"openai": openai_server, "anthropic": anthropic_server}
+SERVERS = {"vllm": openai_server, "anthropic": anthropic_server}
 
 
 @pytest.fixture(scope="module", params=SERVERS)

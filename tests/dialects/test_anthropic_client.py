@@ -532,3 +532,11 @@ def test_a_count_that_nobody_said_is_not_made_up() -> None:
     with pytest.raises(SitsError) as caught:
         COUNT_TOKENS.whole(inner(operation="count_tokens"), [Started(), Finish("stop")], IDENTITY)
     assert caught.value.code is Code.UPSTREAM_BROKEN
+
+
+@pytest.mark.parametrize("kind", [[], {}, 3, True], ids=repr)
+def test_a_block_whose_type_is_no_text_is_refused(kind: Any) -> None:
+    body = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": [{"type": kind}]}]}
+    with pytest.raises(SitsError) as caught:
+        MESSAGES.read(json.dumps(body).encode())
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "messages.0.content.0")

@@ -122,6 +122,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}
         pytest.param({"input": "an image"}, False, id="input is text"),
         pytest.param({"messages": [3, {"role": "user", "content": [4, IMAGE]}]}, True, id="beside what is not valid"),
         pytest.param({"messages": {"content": IMAGE}}, False, id="messages is no list"),
+        pytest.param({"messages": [{"content": [{"type": ["image_url"]}, {"type": {}}]}]}, False, id="type is no text"),
     ],
 )
 @pytest.mark.parametrize("padding", [0, 4000], ids=["short", "long"])

@@ -8,7 +8,6 @@ import pytest
 from hostile_gateway import Gateway, Upstream
 
 
-
 @pytest.fixture(scope="session")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     with Upstream() as upstream, Gateway(tmp_path_factory.mktemp("hostile"), upstream.url) as gateway:

@@ -121,7 +121,9 @@ class Gateway:
             live, held = self.status()["live"], self.sockets()
             if live == 0 and held <= sockets:
                 return
-            assert time.monotonic() < end, f"{live} exchanges and {held} descriptors (of {sockets}) are left: {self.log()[-2000:]}"
+            assert time.monotonic() < end, (
+                f"{live} exchanges and {held} descriptors (of {sockets}) are left: {self.log()[-2000:]}"
+            )
             time.sleep(0.05)
 
 

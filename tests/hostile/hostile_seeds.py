@@ -49,7 +49,10 @@ def bodies(model: str, upstream: str) -> dict[str, Any]:
         "messages": [
             {
                 "role": "user",
-                "content": [{"type": "text", "text": "你好"}, {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}],
+                "content": [
+                    {"type": "text", "text": "你好"},
+                    {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}},
+                ],
             },
             {
                 "role": "assistant",

@@ -9,7 +9,15 @@ from sits.engines.scripted import AGAIN, LAST_CHUNK, READ, Received, ScriptedSer
 
 JSON = ("content-type", "application/json")
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-CLAUDE = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": [], "stop_reason": None, "usage": {"input_tokens": 3}}
+CLAUDE = {
+    "id": "m",
+    "type": "message",
+    "role": "assistant",
+    "model": "x",
+    "content": [],
+    "stop_reason": None,
+    "usage": {"input_tokens": 3},
+}
 
 
 def server() -> ScriptedServer:
@@ -39,7 +47,10 @@ def reply(request: Received) -> bytes:
     if path in ("/api/chat", "/api/generate"):
         said = {"message": {"role": "assistant", "content": "hi"}} if path == "/api/chat" else {"response": "hi"}
         last = {"model": "m", **said, "done": True, "done_reason": "stop", "prompt_eval_count": 3, "eval_count": 2}
-        return _whole(last) if not stream else chunked(200, json.dumps({**last, "done": False}).encode() + b"\n", json.dumps(last).encode())
+        if not stream:
+            return _whole(last)
+        lines = [json.dumps(one).encode() + b"\n" for one in ({**last, "done": False}, last)]
+        return chunked(200, *lines, fields=[("content-type", "application/x-ndjson")])
     if path in ("/generate", "/generate_stream"):
         details = {"finish_reason": "length", "generated_tokens": 2}
         if path == "/generate":
@@ -68,7 +79,12 @@ def _openai(kind: str, choice: dict[str, Any], stream: bool) -> bytes:
         base["object"] = f"{kind}.chunk" if kind.startswith("chat") else kind
         empty = {"delta": {}} if "delta" in choice else {"text": ""}
         last = {**choice, **empty, "finish_reason": "stop"}
-        return _events({**base, "choices": [choice]}, {**base, "choices": [last]}, {**base, "choices": [], "usage": USAGE}, end=b"data: [DONE]\n\n")
+        return _events(
+            {**base, "choices": [choice]},
+            {**base, "choices": [last]},
+            {**base, "choices": [], "usage": USAGE},
+            end=b"data: [DONE]\n\n",
+        )
     if "delta" in choice:
         choice["message"] = choice.pop("delta")
     return _whole({**base, "object": kind, "choices": [{**choice, "finish_reason": "stop"}], "usage": USAGE})

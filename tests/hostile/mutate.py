@@ -15,31 +15,127 @@ from typing import Any
 HUGE = (b"0", b"-1", b"1e999", b"18446744073709551616", b"9" * 400, b"1" + b"0" * 5000, b"0x7fffffff", b"NaN", b"1.5", b"-0")
 """What a number may turn into."""
 SNIPPETS = (
-    b"\r\n", b"\n", b"\r", b"\r\n\r\n", b"\x00", b"\x00" * 64, b" ", b"\t", b":", b";", b",", b'"', b"\\", b"\\u0000", b"\\ud800",
-    b"{", b"}", b"[" * 2000, b"]", b'{"a":' * 2000, b"null", b"true", b"%00", b"%2e%2e/", b"../", b"?", b"#", b"\xff\xfe", b"\xc0\x80",
-    b"\xed\xa0\x80", "你好".encode(), "😀".encode(), b"A" * 5000, b"data: [DONE]\n\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01",
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b"\r\n\r\n",
+    b"\x00",
+    b"\x00" * 64,
+    b" ",
+    b"\t",
+    b":",
+    b";",
+    b",",
+    b'"',
+    b"\\",
+    b"\\u0000",
+    b"\\ud800",
+    b"{",
+    b"}",
+    b"[" * 2000,
+    b"]",
+    b'{"a":' * 2000,
+    b"null",
+    b"true",
+    b"%00",
+    b"%2e%2e/",
+    b"../",
+    b"?",
+    b"#",
+    b"\xff\xfe",
+    b"\xc0\x80",
+    b"\xed\xa0\x80",
+    "你好".encode(),
+    "😀".encode(),
+    b"A" * 5000,
+    b"data: [DONE]\n\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\x16\x03\x01",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-)  # fmt: skip
+)
 FIELDS = (
-    b"Content-Length: 0", b"Content-Length: 5", b"Content-Length: +5", b"Content-Length: 99999999999", b"Content-Length: " + b"9" * 30,
-    b"Content-Length : 5", b"Content-Length: 5, 5", b"Content-Length: 0x5", b"Content-Length:", b"Content-Length: " + b"0" * 5000 + b"5",
-    b"Transfer-Encoding: chunked", b"Transfer-Encoding: xchunked", b"Transfer-Encoding : chunked", b"Transfer-Encoding:\x0bchunked",
-    b"Transfer-Encoding: chunked, identity", b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding:", b"X: a\r\n Transfer-Encoding: chunked",
-    b"Connection: close", b"Connection: keep-alive", b"Connection: Upgrade\r\nUpgrade: h2c", b"Connection: Upgrade\r\nUpgrade: websocket",
-    b"Connection: Content-Length", b"Expect: 100-continue", b"Expect: 500", b"Host: evil", b"Host: ", b"Host: a b", b"Host: \xff",
-    b"Content-Encoding: gzip", b"Content-Type: multipart/form-data", b"Content-Type: \xff", b"Authorization: Bearer \xff\xfe",
-    b"Authorization: Basic x", b"Authorization: " + b"A" * 9000, b"X-Api-Key: ", b"X-Request-Id: a\tb", b"X-Request-Id: " + b"x" * 200,
-    b"traceparent: 00-00000000000000000000000000000000-0000000000000000-00", b"traceparent: ff-\xff", b"tracestate: ===,,,=",
-    b"anthropic-version: \xff", b"anthropic-beta: " + b"a," * 200, b"idempotency-key: \x80", b"x-sits-fallback: off",
-    b"Accept: application/openmetrics-text;q=x", b"Accept: \xff", b"Cookie: " + b"a=b; " * 50, b"Trailer: Content-Length", b"TE: trailers",
-    b"X-HTTP-Method-Override: DELETE", b"X-Original-URL: /v1/admin/status", b"Range: bytes=0-", b"A: b\r\nA: c\r\nA: d", b"\x00: x", b": x", b"x",
-)  # fmt: skip
+    b"Content-Length: 0",
+    b"Content-Length: 5",
+    b"Content-Length: +5",
+    b"Content-Length: 99999999999",
+    b"Content-Length: " + b"9" * 30,
+    b"Content-Length : 5",
+    b"Content-Length: 5, 5",
+    b"Content-Length: 0x5",
+    b"Content-Length:",
+    b"Content-Length: " + b"0" * 5000 + b"5",
+    b"Transfer-Encoding: chunked",
+    b"Transfer-Encoding: xchunked",
+    b"Transfer-Encoding : chunked",
+    b"Transfer-Encoding:\x0bchunked",
+    b"Transfer-Encoding: chunked, identity",
+    b"Transfer-Encoding: gzip, chunked",
+    b"Transfer-Encoding:",
+    b"X: a\r\n Transfer-Encoding: chunked",
+    b"Connection: close",
+    b"Connection: keep-alive",
+    b"Connection: Upgrade\r\nUpgrade: h2c",
+    b"Connection: Upgrade\r\nUpgrade: websocket",
+    b"Connection: Content-Length",
+    b"Expect: 100-continue",
+    b"Expect: 500",
+    b"Host: evil",
+    b"Host: ",
+    b"Host: a b",
+    b"Host: \xff",
+    b"Content-Encoding: gzip",
+    b"Content-Type: multipart/form-data",
+    b"Content-Type: \xff",
+    b"Authorization: Bearer \xff\xfe",
+    b"Authorization: Basic x",
+    b"Authorization: " + b"A" * 9000,
+    b"X-Api-Key: ",
+    b"X-Request-Id: a\tb",
+    b"X-Request-Id: " + b"x" * 200,
+    b"traceparent: 00-00000000000000000000000000000000-0000000000000000-00",
+    b"traceparent: ff-\xff",
+    b"tracestate: ===,,,=",
+    b"anthropic-version: \xff",
+    b"anthropic-beta: " + b"a," * 200,
+    b"idempotency-key: \x80",
+    b"x-sits-fallback: off",
+    b"Accept: application/openmetrics-text;q=x",
+    b"Accept: \xff",
+    b"Cookie: " + b"a=b; " * 50,
+    b"Trailer: Content-Length",
+    b"TE: trailers",
+    b"X-HTTP-Method-Override: DELETE",
+    b"X-Original-URL: /v1/admin/status",
+    b"Range: bytes=0-",
+    b"A: b\r\nA: c\r\nA: d",
+    b"\x00: x",
+    b": x",
+    b"x",
+)
 METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT", b"BREW", b"get", b"")
 TARGETS = (
-    b"*", b"/", b"//", b"/v1", b"/v1/models/", b"/v1/models/%ff", b"/v1/models/..%2f", b"/v1/admin/records/%00", b"/v1/admin/records?limit=-1",
-    b"/v1/admin/records?limit=999999999999", b"/v1/admin/records?limit=%C2%B2", b"/v1/admin/status?x=" + b"a" * 3000, b"/metrics", b"/healthz",
-    b"http://x/v1/models", b"http://x", b"/v1/chat/completions?a=b", b"/v1/chat/completions/", b"/" + b"a" * 9000, b"/\xff", b"/v1/models#x",
-)  # fmt: skip
+    b"*",
+    b"/",
+    b"//",
+    b"/v1",
+    b"/v1/models/",
+    b"/v1/models/%ff",
+    b"/v1/models/..%2f",
+    b"/v1/admin/records/%00",
+    b"/v1/admin/records?limit=-1",
+    b"/v1/admin/records?limit=999999999999",
+    b"/v1/admin/records?limit=%C2%B2",
+    b"/v1/admin/status?x=" + b"a" * 3000,
+    b"/metrics",
+    b"/healthz",
+    b"http://x/v1/models",
+    b"http://x",
+    b"/v1/chat/completions?a=b",
+    b"/v1/chat/completions/",
+    b"/" + b"a" * 9000,
+    b"/\xff",
+    b"/v1/models#x",
+)
 VERSIONS = (b"HTTP/1.0", b"HTTP/1.1", b"HTTP/1.2", b"HTTP/2.0", b"HTTP/0.9", b"HTTP/11", b"http/1.1", b"")
 
 
@@ -66,18 +162,45 @@ class Mutator:
     def __init__(self, chance: random.Random, seeds: Sequence[bytes]) -> None:
         self._chance = chance
         self._seeds = seeds
+        self._anywhere = (self._flip, self._byte, self._delete, self._duplicate, self._insert, self._number, self._number)
         self._operations: tuple[Callable[[bytes], bytes], ...] = (
-            self._flip, self._delete, self._duplicate, self._splice, self._truncate, self._insert, self._insert, self._number, self._number,
-            self._field, self._field, self._field, self._method, self._target, self._version, self._byte, self._swap_lines, self._ends,
-        )  # fmt: skip
+            self._flip,
+            self._delete,
+            self._duplicate,
+            self._splice,
+            self._truncate,
+            self._insert,
+            self._insert,
+            self._number,
+            self._number,
+            self._field,
+            self._field,
+            self._field,
+            self._method,
+            self._target,
+            self._version,
+            self._byte,
+            self._swap_lines,
+            self._ends,
+        )
 
     def case(self) -> bytes:
-        """One hostile input: one seed, or several in a row, mutated up to five times."""
+        """One hostile input: one seed, or several in a row, mutated up to five times; or only the body of one."""
         chance = self._chance
+        if chance.random() < 0.4:
+            head, mark, body = chance.choice(self._seeds).partition(b"\r\n\r\n")
+            for _ in range(chance.randint(1, 3)):
+                body = chance.choice(self._anywhere)(body)
+            return self._framed(head + mark + body)
         wire = b"".join(chance.choice(self._seeds) for _ in range(1 if chance.random() < 0.8 else chance.randint(2, 4)))
         for _ in range(chance.randint(1, 5)):
             wire = chance.choice(self._operations)(wire)
-        return wire
+        return self._framed(wire) if chance.random() < 0.5 else wire
+
+    def _framed(self, wire: bytes) -> bytes:
+        """With a Content-Length that fits, so that what is wrong with the body is met at all."""
+        head, mark, body = wire.partition(b"\r\n\r\n")
+        return re.sub(rb"(?<=\r\nContent-Length: )[^\r]*", b"%d" % len(body), head, count=1) + mark + body
 
     def cut(self, wire: bytes) -> list[bytes]:
         """The pieces in which it is sent."""

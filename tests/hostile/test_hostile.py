@@ -32,6 +32,7 @@ PATIENT = 40
 """Every so many cases a client never says that it will send no more: the gateway must end it."""
 GROWTH = 24 * 1024 * 1024
 RIGHT_5XX = {501, 502, 503, 505}
+_DEFECT = re.compile(rb'x-sits-error: internal_error|"sits_code":"internal_error"')
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) [A-Z]")
 
 
@@ -72,7 +73,7 @@ def wrong(said: bytes) -> list[str]:
     found = [f"status {status}" for status in statuses if status >= 500 and status not in RIGHT_5XX]
     if said and not said.startswith(b"HTTP/1.1 "):
         found.append("no HTTP")
-    if b"internal_error" in said:
+    if _DEFECT.search(said):
         found.append("internal_error")
     return found
 
@@ -124,19 +125,26 @@ def test_mutated_requests_on_raw_sockets(gateway: Gateway) -> None:
     began = time.perf_counter()
     tally = uvloop.run(storm(gateway, range(CASES)))
     print(f"{CASES} cases in {time.perf_counter() - began:.1f} s: {dict(sorted(tally.items()))}")
-    assert tally["200"] > CASES // 50, "some must get through, or nothing is tested"
+    assert tally["200"] > CASES // 10, "some must get through, or nothing is tested"
     assert tally["400"] > CASES // 10
 
 
-@pytest.mark.parametrize("wire", [pytest.param(wire, id=str(i)) for i, wire in enumerate(seeds("http://127.0.0.1:9")[:14])])
-def test_the_honest_pages_are_answered(gateway: Gateway, wire: bytes) -> None:
-    said = uvloop.run(converse(gateway.port, [wire], False))
-    assert said.startswith(b"HTTP/1.1 ")
-    assert not wrong(said)
+def test_every_honest_request_is_answered_as_it_should_be(gateway: Gateway) -> None:
+    async def story() -> list[bytes]:
+        return await asyncio.gather(*(converse(gateway.port, [wire], False) for wire in honest))
+
+    honest = seeds(gateway.upstream)
+    answers = uvloop.run(story())
+    for wire, said in zip(honest, answers, strict=True):
+        assert not wrong(said), (wire, said)
+        assert _STATUS.findall(said)[-1] in (b"200", b"201", b"400", b"404", b"405", b"409", b"422"), (wire, said)
+    assert sum(b"HTTP/1.1 200 OK" in said for said in answers) > 60
 
 
 # JSON bodies
 
+WORDS = ["", "user", "auto", "text", "你好", "\x00", "a\nb", "data:,", "http://[", "env:HOME", "file:/etc/passwd", "9" * 400]
+ELSEWHERE = ["/v1/models", "/v1/models/", "/v1/admin/records", "/v1/admin/status", "/v1/models/%00", "/nowhere"]
 ATOMS = (
     st.none()
     | st.booleans()
@@ -144,9 +152,11 @@ ATOMS = (
     | st.sampled_from([10**30, -(2**63), 0, 1, -1])
     | st.floats()
     | st.text(max_size=20)
-    | st.sampled_from(["", "user", "auto", "text", "你好", "\x00", "a\nb", "data:,", "http://[", "env:HOME", "file:/etc/passwd", "9" * 400])
+    | st.sampled_from(WORDS)
 )
-VALUES = st.recursive(ATOMS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4), max_leaves=8)
+VALUES = st.recursive(
+    ATOMS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4), max_leaves=8
+)
 METHODS = st.sampled_from(["POST", "POST", "POST", "POST", "GET", "DELETE", "PUT", "OPTIONS", "PATCH", "HEAD"])
 
 
@@ -187,7 +197,9 @@ def questions(draw: st.DrawFn) -> tuple[str, str, bytes]:
         body = changed(body, where, draw(st.sampled_from(["replace", "replace", "remove", "double"])), draw(VALUES))
     method = draw(METHODS)
     if draw(st.integers(0, 9)) == 0:
-        path = draw(st.sampled_from(["/v1/models", "/v1/models/", "/v1/admin/records", "/v1/admin/status", "/v1/models/%00", "/nowhere"]))
+        path = draw(
+            st.sampled_from(["/v1/models", "/v1/models/", "/v1/admin/records", "/v1/admin/status", "/v1/models/%00", "/nowhere"])
+        )
     text = json.dumps(body, ensure_ascii=draw(st.booleans()))
     return method, path, text.encode("utf-8", "surrogatepass")
 
@@ -205,7 +217,7 @@ def test_json_bodies_that_are_almost_right(gateway: Gateway) -> None:
         client.close()
         status = response.status
         assert status < 500 or status in RIGHT_5XX, (status, said)
-        assert b"internal_error" not in said
+        assert not _DEFECT.search(said)
         if status >= 400 and method != "HEAD":
             error = json.loads(said)["error"]
             assert error["message"], said

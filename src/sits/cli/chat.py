@@ -16,7 +16,8 @@ Turn = dict[str, str]
 
 
 class Answer:
-    """One answer as it comes: iterate over its pieces of text. What it took is known when they are over."""
+    """One answer as it comes: iterate over its pieces of text. What it took is known when they are over. Whoever stops before
+    closes it, so that the model stops too."""
 
     def __init__(self, service: Service, body: dict[str, Any]) -> None:
         self._events = service.events("/v1/chat/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
@@ -24,6 +25,9 @@ class Answer:
         self.served = ""
         self.usage: Any = None
         self.finish: str | None = None
+
+    def close(self) -> None:
+        self._events.close()
 
     def __iter__(self) -> Iterator[str]:
         """Raises `click.ClickException` when it goes wrong, before or in the middle."""
@@ -109,6 +113,8 @@ def _show(answer: Answer, max_tokens: int) -> None:
         if answer.text:
             click.echo()
         raise
+    finally:
+        answer.close()
     click.echo()
     if answer.finish == "length":
         click.secho(f"(the answer was ended after {max_tokens} tokens; --max-tokens sets how many)", dim=True, err=True)

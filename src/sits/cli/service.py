@@ -7,7 +7,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import click
@@ -65,8 +65,8 @@ class Service:
             except (ValueError, OSError, http.client.HTTPException) as error:
                 raise click.ClickException(self._stranger()) from error
 
-    def events(self, path: str, body: Any) -> Iterator[dict[str, Any]]:
-        """The JSON events of a streamed answer. Raises as `open` does."""
+    def events(self, path: str, body: Any) -> Generator[dict[str, Any], None, None]:
+        """The JSON events of a streamed answer, which is given up when this is closed. Raises as `open` does."""
         with self.open("POST", path, body, timeout=600.0) as answer:
             try:
                 for line in answer:

@@ -176,4 +176,5 @@ def _any_image(value: Any) -> bool:
         return any(_any_image(item) for item in value)
     if not isinstance(value, dict):
         return False
-    return value.get("type") in _IMAGES or any(_any_image(value.get(key)) for key in ("content", "output"))
+    kind = value.get("type")
+    return (isinstance(kind, str) and kind in _IMAGES) or any(_any_image(value.get(key)) for key in ("content", "output"))

@@ -24,6 +24,9 @@ from sits.state.registrations import Registrations
 
 ALSO = {"model": "upstream_model", "domain_tags": "domains", "lora_adapters": "adapters"}
 """Other names that registrations use for our fields."""
+LOOSE = {"promise": ("latency_p95_ms", "accuracy"), "cost": ("input_per_million", "output_per_million")}
+"""Fields of nested settings that may stand at the top."""
+NESTED = ("promise", "cost", "tls", "deadlines", "local")
 PROBE_SECONDS = 10.0
 
 
@@ -61,13 +64,13 @@ def _resource(flat: dict[str, Any]) -> dict[str, Any]:
     if name is None and other is None:
         raise SitsError(Code.INVALID_REQUEST, "model_id is missing", param="model_id")
     labels = fields.pop("labels", {})
-    promise = {camel(key): fields.pop(key) for key in ("latency_p95_ms", "accuracy") if key in fields}
-    cost = {camel(key): fields.pop(key) for key in ("input_per_million", "output_per_million") if key in fields}
-    spec = {camel(ALSO.get(key, key)): _camel_keys(key, value) for key, value in fields.items()}
-    if promise:
-        spec.setdefault("promise", promise)
-    if cost:
-        spec.setdefault("cost", cost)
+    for holder, keys in LOOSE.items():
+        loose = {key: fields.pop(key) for key in keys if key in fields}
+        if loose and fields.get(holder) is not None:
+            raise SitsError(Code.INVALID_REQUEST, f"{min(loose)} belongs into {holder}, which is given too", param=min(loose))
+        if loose:
+            fields[holder] = loose
+    spec = {key: _nested(key, value) for key, value in _camel_keys(fields, ALSO).items()}
     return {
         "apiVersion": "sits/v1",
         "kind": "Model",
@@ -76,11 +79,20 @@ def _resource(flat: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _camel_keys(field: str, value: Any) -> Any:
+def _nested(field: str, value: Any) -> Any:
     """Nested settings in camelCase too; what belongs to the user (schemas, headers) is left alone."""
-    if field in ("promise", "cost", "tls", "deadlines", "local") and isinstance(value, dict):
-        return {camel(key): item for key, item in value.items()}
-    return value
+    return _camel_keys(value, {}) if field in NESTED and isinstance(value, dict) else value
+
+
+def _camel_keys(fields: dict[str, Any], also: dict[str, str]) -> dict[str, Any]:
+    """The fields by their names in a resource; one that is given under two names is refused, not dropped in silence."""
+    given: dict[str, str] = {}
+    for key in fields:
+        name = camel(also.get(key, key))
+        if name in given:
+            raise SitsError(Code.INVALID_REQUEST, f"{given[name]} and {key} are the same field: give one of them", param=key)
+        given[name] = key
+    return {name: fields[key] for name, key in given.items()}
 
 
 def camel(name: str) -> str:

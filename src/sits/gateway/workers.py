@@ -40,7 +40,8 @@ class Workers:
             index = self._pids.pop(pid)
             code = os.waitstatus_to_exitcode(status)
             if self._stopping:
-                worst = worst or code
+                # One that had only just been started dies of our signal: that is an end as good as any.
+                worst = worst or (0 if -code in ENDS else code)
             elif code == 2 and index not in self._restarted:
                 # It cannot start: the same configuration will not start elsewhere either.
                 worst = code

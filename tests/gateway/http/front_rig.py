@@ -6,6 +6,7 @@ import asyncio
 import functools
 import re
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +39,13 @@ async def settle() -> None:
     """Let everything happen that was put off to the next turn of the loop."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+async def until(met: Callable[[], Any], seconds: float = 5.0) -> None:
+    """Look again and again until it is so."""
+    async with asyncio.timeout(seconds):
+        while not met():  # noqa: ASYNC110 - what is looked at sends no event
+            await asyncio.sleep(0.001)
 
 
 class Clock:
@@ -192,4 +200,4 @@ def bytewise(wire: bytes) -> list[bytes]:
 
 def cut(wire: bytes, cuts: Sequence[int]) -> list[bytes]:
     edges = [0, *sorted(min(one, len(wire)) for one in cuts), len(wire)]
-    return [piece for a, b in zip(edges, edges[1:], strict=False) if (piece := wire[a:b])]
+    return [piece for a, b in pairwise(edges) if (piece := wire[a:b])]

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from front_rig import inside_loop
+from front_rig import inside_loop, until
 from fronts import FRONTS, PIECE, Producer, front_of, serving
 
 from sits.gateway.asgi import AsgiApp
@@ -151,8 +151,7 @@ async def test_a_client_that_goes_is_noticed_within_250_ms_and_once(kind: str, t
         writer.write(request(target))
         if target == "/flood":
             await reader.readexactly(1000)
-        while not producer.wires:
-            await asyncio.sleep(0.001)
+        await until(lambda: producer.wires)
         left = time.perf_counter()
         if way == "reset":
             writer.transport.abort()

@@ -141,6 +141,16 @@ async def test_pausing_does_not_stretch_the_lingering() -> None:
     assert line.after(LINGER_IDLE_SECONDS + 0.1).ended == "abort"
 
 
+@inside_loop
+async def test_a_client_that_has_ended_its_side_and_takes_nothing_is_cut() -> None:
+    line = Line().feed(HEAD + b"\r\n")
+    say(line.held[0][1], b"x")
+    line.transport.unsent = 1000
+    line.protocol.eof_received()
+    assert line.after(STALL_SECONDS - 0.1).ended == ""
+    assert line.after(0.2).ended == "abort"
+
+
 # Clients that go
 
 

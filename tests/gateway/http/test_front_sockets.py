@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from front_rig import DATE, answer, inside_loop
+from front_rig import DATE, answer, inside_loop, until
 from fronts import Producer, front_of, serving
 
 from sits.gateway.wire import Request, Wire
@@ -106,15 +106,13 @@ async def test_a_waiting_client_that_goes_while_others_queue_is_noticed(way: str
     async with serving("own", front) as port, asyncio.timeout(SECONDS):
         sock = socket.create_connection(("127.0.0.1", port))
         sock.sendall(b"GET /silence HTTP/1.1\r\nHost: h\r\n\r\n" * 2)
-        while not producer.wires:
-            await asyncio.sleep(0.001)
+        await until(lambda: producer.wires)
         if way == "reset":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             sock.close()
         else:
             sock.shutdown(socket.SHUT_WR)
         await producer.told.wait()
-        while front.connections:
-            await asyncio.sleep(0.001)
+        await until(lambda: not front.connections)
         sock.close()
     assert (producer.heard, len(producer.requests)) == (["gone"], 1)

@@ -17,8 +17,11 @@ LINGER_SECONDS = 30.0
 """How long a refused client may go on sending what nobody reads, so that it comes to read why (RFC 9112 9.6)."""
 LINGER_IDLE_SECONDS = 5.0
 LINGER_BYTES = 512 * 1024 * 1024
+"""How much of it."""
 STALL_SECONDS = 60.0
 """How long a client may take nothing of its answer before it is cut. One that takes some, however slowly, is not."""
+TOLD = 256
+"""How many connections above the limit are told so, and linger; the ones above that are cut, or the limit would be none."""
 FIELDS = 256
 """The most header fields of one request."""
 FRAMING_BYTES = 64 * 1024

@@ -29,6 +29,7 @@ from sits.gateway.http.front import (
     PIPELINED_COST,
     STALL_SECONDS,
     TARGET_BYTES,
+    TOLD,
     Front,
 )
 from sits.gateway.http.head import examine, origin_form, too_large, too_long
@@ -111,7 +112,10 @@ class HttpProtocol(asyncio.Protocol):
         front.connections.add(self)
         front.sweep.add(self)
         self.due = front.clock() + front.limits.keep_alive_seconds
-        if len(front.connections) > front.limits.connections:
+        above = len(front.connections) - front.limits.connections
+        if above > TOLD:
+            self.cut()
+        elif above > 0:
             self._refuse(SitsError(Code.OVERLOADED, "too many connections; try again", retry_after=1))
             self._next()
 

@@ -69,6 +69,28 @@ def _chat() -> dict[str, Schema]:
     }
 
 
+def _event(data: Schema, *, named: bool) -> Schema:
+    """One server-sent event; the text of its `data` is JSON, but for OpenAI's terminator."""
+    text: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
+    if named:
+        return record({"event": STRING, "data": text})
+    return record({"data": either(const("[DONE]"), text)})
+
+
+def _events() -> dict[str, Schema]:
+    """What streams consist of. The last event of a stream that went wrong holds an error instead."""
+    typed = record({"type": STRING})
+    ending = "The last event's data is `[DONE]`."
+    return {
+        "ChatAnswerEvent": said(_event(either(ref("ChatChunk"), ref("Error")), named=False), ending),
+        "CompletionAnswerEvent": said(_event(either(ref("CompletionAnswer"), ref("Error")), named=False), ending),
+        "ResponseAnswerEvent": said(
+            _event(typed, named=True), "The last event is `response.completed` or `response.incomplete`."
+        ),
+        "MessageAnswerEvent": said(_event(typed, named=True), "The last event is `message_stop`."),
+    }
+
+
 def _embeddings() -> Schema:
     vector = said(either(listed(NUMBER), STRING), "Numbers, or base64 of little-endian float32 as `encoding_format` asks.")
     entry = record({"object": const("embedding"), "index": COUNT, "embedding": vector})
@@ -187,6 +209,7 @@ def schemas() -> dict[str, Schema]:
     kept = form(Record)
     return {
         **_chat(),
+        **_events(),
         "EmbeddingAnswer": _embeddings(),
         "ResponseAnswer": _response(),
         "MessageAnswer": _message(),

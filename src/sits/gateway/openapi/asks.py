@@ -29,6 +29,7 @@ from sits.gateway.openapi.shapes import (
 )
 
 MODEL = said(FILLED, "The name of a model, a route or an alias.")
+PASSED = "Passed on to servers of the same dialect; refused as `unsupported` where it would have to be translated."
 NOT_STREAMED = {"enum": [False, None], "description": "Answers to this operation are not streamed."}
 TOKEN_ID: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
 TEXTS = either(
@@ -56,7 +57,7 @@ CHAT_PARTS = either(
     record({"type": const("text"), "text": STRING}),
     record({"type": const("image_url"), "image_url": either(form(chat_messages._Image), FILLED)}),
     record({"type": const("refusal"), "refusal": STRING}),
-    record({"type": one_of(("input_audio", "file", "audio_url", "video_url"))}),
+    said(record({"type": one_of(("input_audio", "file", "audio_url", "video_url"))}), PASSED),
 )
 _CONTENT = either(STRING, listed(ref("ChatPart")))
 _FORCED = either(const("required"), record({"type": const("function")}))
@@ -67,8 +68,22 @@ _FORMAT = either(
 )
 
 
+_OLD_TOOLS: Schema = {
+    "if": {"required": ["functions"], "properties": {"functions": {"type": "array"}, "tool_choice": NULL}},
+    "then": {
+        "properties": {"function_call": either(one_of(("auto", "none")), form(openai_chat._Named), NULL)},
+        "if": {"required": ["function_call"], "properties": {"function_call": OBJECT}},
+        "then": {"properties": {"functions": {"minItems": 1}}},
+    },
+}
+"""`functions` and `function_call` are what `tools` and `tool_choice` replaced: read where `tool_choice` is not given."""
+
+
 def chat_message() -> Schema:
     """A message by its role."""
+    call = form(chat_messages._Call, function=form(chat_messages._Function))
+    call["required"] = ["id", "function"]
+    other = said(record({"id": STRING, "function": NULL, "type": STRING}, ["id"]), PASSED)
     whole = form(chat_messages._Message)
 
     def message(role: Schema, content: Schema, *required: str, **instead: Schema) -> Schema:
@@ -77,7 +92,7 @@ def chat_message() -> Schema:
 
     return either(
         message(one_of(("system", "developer", "user")), _CONTENT, "content"),
-        message(const("assistant"), nullable(_CONTENT)),
+        message(const("assistant"), nullable(_CONTENT), tool_calls=nullable(listed(either(call, other)))),
         message(const("tool"), nullable(_CONTENT), "tool_call_id", tool_call_id=STRING),
         message(const("function"), nullable(_CONTENT)),
     )
@@ -86,15 +101,14 @@ def chat_message() -> Schema:
 def chat() -> Schema:
     tool = either(
         record({"type": const("function"), "function": CHAT_FUNCTION}, ["function"]),
-        said(record({"type": other_than(("function",))}), "Passed to servers that know such tools."),
+        said(record({"type": other_than(("function",))}), PASSED),
     )
     choice = either(
         one_of(("auto", "none", "required")),
         record({"type": const("function"), "function": form(openai_chat._Named)}),
-        record({"type": other_than(("function",))}),
+        said(record({"type": other_than(("function",))}), PASSED),
         NULL,
     )
-    call = either(one_of(("auto", "none")), form(openai_chat._Named), NULL)
     taken = form(
         openai_chat._Body,
         model=MODEL,
@@ -102,11 +116,11 @@ def chat() -> Schema:
         tools=nullable(listed(tool)),
         tool_choice=choice,
         functions=nullable(said(listed(CHAT_FUNCTION), "The form that `tools` replaced.")),
-        function_call=call,
+        function_call=either(STRING, OBJECT, NULL),
         response_format=_FORMAT,
         stream_options=nullable(form(openai_chat._Options)),
     )
-    return {**taken, "allOf": [needs_tools(_FORCED, "tools", "functions")]}
+    return {**taken, "allOf": [needs_tools(_FORCED, "tools", "functions"), _OLD_TOOLS]}
 
 
 def completions() -> Schema:
@@ -124,8 +138,8 @@ RESPONSE_PARTS = either(
     record({"type": one_of(("input_text", "output_text", "text")), "text": STRING}),
     record({"type": const("refusal"), "refusal": STRING}),
     record({"type": const("input_image"), "image_url": FILLED}),
-    record({"type": const("input_image"), "file_id": FILLED}),
-    record({"type": one_of(("input_file", "input_audio"))}),
+    said(record({"type": const("input_image"), "file_id": FILLED}), PASSED),
+    said(record({"type": one_of(("input_file", "input_audio"))}), PASSED),
 )
 _ITEMS = ("message", "function_call", "function_call_output", "reasoning")
 
@@ -144,19 +158,19 @@ def response_item() -> Schema:
         item("function_call", form(items._Call)),
         item("function_call_output", form(items._Output), output=content),
         item("reasoning", form(items._Reasoning)),
-        said(record({"type": other_than(_ITEMS)}), "Passed to servers that know such items."),
+        said(record({"type": other_than(_ITEMS)}), PASSED),
     )
 
 
 def responses() -> Schema:
     tool = either(
         record({"type": const("function"), **form(responses_client._Function)["properties"]}, ["type", "name"]),
-        said(record({"type": other_than(("function",))}), "Passed to servers that know such tools."),
+        said(record({"type": other_than(("function",))}), PASSED),
     )
     choice = either(
         one_of(("auto", "none", "required")),
         record({"type": const("function"), "name": FILLED}),
-        record({"type": other_than(("function",))}),
+        said(record({"type": other_than(("function",))}), PASSED),
         NULL,
     )
     shape = either(
@@ -188,11 +202,11 @@ def message_blocks() -> dict[str, Schema]:
     source = either(
         record({"type": const("base64"), "media_type": STRING, "data": STRING}),
         record({"type": const("url"), "url": FILLED}),
-        record({"type": const("file")}),
+        said(record({"type": const("file")}), PASSED),
     )
     text = block("text", form(turns._Text))
     image = block("image", record({"source": source}))
-    elsewhere = said(record({"type": one_of(sorted(turns.UNTRANSLATED))}), "Passed to Anthropic's own servers.")
+    elsewhere = said(record({"type": one_of(sorted(turns.UNTRANSLATED))}), PASSED)
     result = block("tool_result", form(turns._ToolResult, content=nullable(either(STRING, listed(ref("MessageResultBlock"))))))
     return {
         "MessageSystemBlock": either(text, elsewhere),
@@ -222,7 +236,7 @@ def messages(*, counting: bool = False) -> Schema:
     """A messages request; one whose tokens are only counted needs no `max_tokens` and is not streamed."""
     tool = either(
         form(anthropic_client._Tool, type=either(const("custom"), NULL)),
-        said(record({"type": other_than(("custom",))}), "Passed to Anthropic's own servers."),
+        said(record({"type": other_than(("custom",))}), PASSED),
     )
     serial = {"disable_parallel_tool_use": {"type": ["boolean", "null"]}}
     choice = either(

@@ -16,13 +16,24 @@ PLAIN = "text/plain"
 OPENMETRICS = "application/openmetrics-text"
 JSON = "application/json"
 CREDENTIALS: Sequence[Mapping[str, Sequence[str]]] = [{"bearer": []}, {"apiKey": []}]
-FALLBACK = {
-    "name": "x-sits-fallback",
-    "in": "header",
-    "description": "`off`: ask the first target only.",
-    "schema": {"type": "string"},
-    "examples": {"off": {"summary": "No second target is asked.", "value": "off"}},
-}
+
+
+def _header(name: str, description: str, example: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "description": description, "schema": STRING, "example": example}
+
+
+HEADERS = (
+    _header(
+        "x-request-id", "The client's own id of this request: 1 to 128 visible ASCII characters, else one is made.", "job-7.3"
+    ),
+    _header(
+        "traceparent",
+        "The client's span (W3C Trace Context); one that is not valid is ignored.",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    ),
+    _header("x-sits-fallback", "`off`: ask the first target only.", "off"),
+)
+"""What every request to a model may say besides its body."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -37,8 +48,10 @@ class Asked(msgspec.Struct, frozen=True):
     answer: str
     example: Mapping[str, Any]
     answered: Mapping[str, Any]
-    streamed: str = ""
-    """An example of its stream; empty where answers are not streamed."""
+    headers: Sequence[str] = ()
+    """Headers that only its answers have."""
+    event: Mapping[str, str] | None = None
+    """One of the events of a streamed answer; None where answers are not streamed."""
 
 
 class Paged(msgspec.Struct, frozen=True):
@@ -57,6 +70,8 @@ class Paged(msgspec.Struct, frozen=True):
     request: str = ""
     examples: Mapping[str, Any] = {}
     answered: Any = None
+    links: Mapping[str, str] = {}
+    """Operation -> where in the answer its `name` stands."""
 
 
 def _name(description: str) -> dict[str, Any]:
@@ -78,11 +93,11 @@ LIMIT = {
 ASKED = (
     Asked(
         "/v1/chat/completions", "createChatCompletion", "Continue a conversation (OpenAI chat).", "OpenAI",
-        "ChatRequest", "ChatAnswer", examples.CHAT, examples.CHAT_ANSWER, examples.CHAT_STREAM,
+        "ChatRequest", "ChatAnswer", examples.CHAT, examples.CHAT_ANSWER, event=examples.CHAT_EVENT,
     ),
     Asked(
         "/v1/completions", "createCompletion", "Continue a text (OpenAI completions).", "OpenAI",
-        "CompletionRequest", "CompletionAnswer", examples.COMPLETION, examples.COMPLETION_ANSWER, examples.COMPLETION_STREAM,
+        "CompletionRequest", "CompletionAnswer", examples.COMPLETION, examples.COMPLETION_ANSWER, event=examples.COMPLETION_EVENT,
     ),
     Asked(
         "/v1/embeddings", "createEmbedding", "Turn texts into vectors (OpenAI embeddings).", "OpenAI",
@@ -90,15 +105,15 @@ ASKED = (
     ),
     Asked(
         "/v1/responses", "createResponse", "Continue a conversation (OpenAI responses).", "OpenAI",
-        "ResponseRequest", "ResponseAnswer", examples.RESPONSE, examples.RESPONSE_ANSWER, examples.RESPONSE_STREAM,
+        "ResponseRequest", "ResponseAnswer", examples.RESPONSE, examples.RESPONSE_ANSWER, event=examples.RESPONSE_EVENT,
     ),
     Asked(
         "/v1/messages", "createMessage", "Continue a conversation (Anthropic messages).", "Anthropic",
-        "MessageRequest", "MessageAnswer", examples.MESSAGE, examples.MESSAGE_ANSWER, examples.MESSAGE_STREAM,
+        "MessageRequest", "MessageAnswer", examples.MESSAGE, examples.MESSAGE_ANSWER, event=examples.MESSAGE_EVENT,
     ),
     Asked(
         "/v1/messages/count_tokens", "countTokens", "Count the tokens of a conversation (Anthropic).", "Anthropic",
-        "CountRequest", "CountAnswer", examples.COUNT, {"input_tokens": 12},
+        "CountRequest", "CountAnswer", examples.COUNT, {"input_tokens": 12}, ("x-sits-estimated",),
     ),
 )  # fmt: skip
 PAGED = (
@@ -112,6 +127,7 @@ PAGED = (
             422: (Code.REGISTRATION_REFUSED,),
         },
         request="ModelRegistration", examples=examples.REGISTRATIONS, answered=examples.REGISTERED,
+        links={"getModel": "/id", "deleteModel": "/id"},
     ),
     Paged(
         "GET", "/v1/models/registered", "listRegisteredModels", "models", "The models added while running, oldest first.",
@@ -143,6 +159,7 @@ PAGED = (
     Paged(
         "GET", "/v1/admin/records", "listRecords", "operations", "The newest decision records first, of all workers.", "admin",
         "RecordList", own={400: (Code.INVALID_REQUEST,)}, parameters=(LIMIT,),
+        links={"getRecord": "/data/0/request_id"},
     ),
     Paged(
         "GET", "/v1/admin/records/{name}", "getRecord", "operations", "Why a request was answered as it was.", "admin",
@@ -169,22 +186,27 @@ def paths() -> dict[str, dict[str, Any]]:
 
 def _asked(row: Asked) -> dict[str, Any]:
     content: dict[str, Any] = {JSON: {"schema": ref(row.answer), "example": row.answered}}
-    if row.streamed:
-        content[EVENTS] = {"schema": STRING, "example": row.streamed}
+    if row.event is not None:
+        content[EVENTS] = {"schema": ref(f"{row.answer}Event"), "example": row.event}
     return {
         "operationId": row.id,
         "tags": ["inference"],
         "summary": row.summary,
         "security": CREDENTIALS,
-        "parameters": [FALLBACK],
+        "parameters": list(HEADERS),
         "requestBody": {"required": True, "content": {JSON: {"schema": ref(row.request), "example": row.example}}},
         "responses": {
             "200": {
-                "description": "The answer; as server-sent events when `stream` was asked for."
-                if row.streamed
-                else "The answer.",
-                "headers": refusals.header_refs("x-request-id", *refusals.ON_DATA_PLANE),
+                "description": "The answer; as server-sent events when `stream` was asked for." if row.event else "The answer.",
+                "headers": refusals.header_refs("x-request-id", *refusals.ON_DATA_PLANE, *row.headers),
                 "content": content,
+                "links": {
+                    "record": {
+                        "operationId": "getRecord",
+                        "description": "Why it was answered so.",
+                        "parameters": {"name": "$response.header.x-request-id"},
+                    }
+                },
             },
             **refusals.data_plane(row.dialect),
         },
@@ -204,6 +226,10 @@ def _paged(row: Paged) -> dict[str, Any]:
         asked = {name: {"value": value} for name, value in row.examples.items()}
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": ref(row.request), "examples": asked}}}
     answer = _answer(row.summary, ref(row.answer) if row.answer else {}, row.answered)
+    if row.links:
+        answer["links"] = {
+            name: {"operationId": name, "parameters": {"name": f"$response.body#{place}"}} for name, place in row.links.items()
+        }
     own = refusals.page(row.rights, row.own)
     operation["responses"] = {str(row.status): answer, **own}
     return operation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from http import HTTPStatus
 from typing import Any
 
 from sits.gateway.openapi.shapes import STRING, Schema, const, nullable, one_of, record, ref, said
@@ -50,13 +49,14 @@ DATA_PLANE: tuple[tuple[int, Code], ...] = (
     *((status, code) for status in (400, 404, 413, 414, 415, 417, 431) for code in PASSED_ON),
 )
 """What a request to a model can get, besides the other 4xx that a model server may say."""
-NEVER_SENT = {
+UNLISTED = {
+    Code.METHOD_NOT_ALLOWED: "it comes for methods that are not here",
     Code.CLIENT_CLOSED: "nobody is there to read it",
     Code.STREAM_BROKEN: "the status went out before: it is the last event of the stream",
     Code.STREAM_STALLED: "the status went out before: it is the last event of the stream",
     Code.RATE_LIMITED: "nothing limits rates yet",
 }
-"""Codes that are no answer's status, and why."""
+"""Codes that no operation lists with their own status, and why."""
 
 
 def schemas() -> dict[str, Schema]:
@@ -111,6 +111,7 @@ def headers() -> dict[str, Any]:
         "x-sits-target": header("The id by which its server knows that model."),
         "x-sits-attempts": header("How many targets were tried.", {"type": "string", "pattern": r"^\d+$"}),
         "x-sits-overhead": header("The gateway's own time until this header was made, in milliseconds.", number),
+        "x-sits-estimated": header("`true` on a token count that nobody behind the name could make.", const("true")),
         "server-timing": header("Where the time went until this header was made, in milliseconds (W3C Server Timing)."),
         "retry-after": header("Seconds to wait.", {"type": "string", "pattern": r"^\d+$"}),
         "www-authenticate": header("How to sign in.", required=True),
@@ -144,9 +145,8 @@ def refusal(codes: Iterable[Code], status: int | str, dialect: str = "Error", *,
     if data_plane:
         names += ON_DATA_PLANE
     meanings = " ".join(f"`{code.value}`: {CODES[code].meaning}" for code in codes)
-    title = "" if isinstance(status, str) else HTTPStatus(status).phrase
     return {
-        "description": f"{title}. {meanings}" if title else meanings,
+        "description": meanings,
         "headers": header_refs(*names),
         "content": {"application/json": {"schema": {"allOf": [ref(dialect), narrowed]}}},
     }

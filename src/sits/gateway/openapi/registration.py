@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from sits.gateway.openapi.shapes import Schema, ref, said
-from sits.gateway.registration import ALSO, camel
+from sits.gateway.registration import ALSO, LOOSE, camel
 from sits.resources.schema import json_schema
 
 NESTED = {"Promise": "promise", "Cost": "cost", "Tls": "tls", "DeadlineSpec": "deadlines", "LocalSpec": "local"}
 """Nested settings that may be spelled in snake_case too."""
-LOOSE = {"latency_p95_ms": "Promise", "accuracy": "Promise", "input_per_million": "Cost", "output_per_million": "Cost"}
-"""Fields of nested settings that may stand at the top."""
 
 
 def schemas() -> dict[str, Schema]:
@@ -56,8 +54,9 @@ def _flat(resource: Mapping[str, Schema]) -> Schema:
         properties[field] = json.loads(json.dumps(properties[field]).replace(f"schemas/{name}", f"schemas/Flat{name}"))
     for other, field in ALSO.items():
         properties[other] = said(_bare(properties[field]), f"The same as `{field}`.")
-    for field, holder in LOOSE.items():
-        properties[field] = resource[holder]["properties"][camel(field)]
+    for name, holder in NESTED.items():
+        for field in LOOSE.get(holder, ()):
+            properties[field] = resource[name]["properties"][camel(field)]
     metadata = resource["Metadata"]["properties"]
     properties["labels"] = metadata["labels"]
     name = metadata["name"]
