@@ -42,7 +42,9 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONUTF8": "1", **more}
 
 
-def run(command: str, *arguments: str | Path, url: str = "", cwd: Path | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(
+    command: str, *arguments: str | Path, url: str = "", cwd: Path | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run `sits` or `sitsctl` to its end, against the gateway at `url`; its input is empty unless `input` is given."""
     env = environment(**({"SITS_URL": url} if url else {}), **options.pop("env", {}))
     options = {"input": "", "timeout": PATIENCE, **options}

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from serving import ROOT, Served, Upstream, as_json, environment, run, says, serving
 
 README = (ROOT / "README.md").read_text()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from serving import Served, environment, run, serving
 
 MODEL = "apiVersion: sits/v1\nkind: Model\nmetadata: {name: far}\nspec: {engine: vllm, endpoint: 'http://127.0.0.1:9'}\n"

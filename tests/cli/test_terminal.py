@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from serving import BIN, PATIENCE, Served, Upstream, environment, says
-
 from sits.engines.scripted import Received, chunked
 
 PROMPT = "you > "

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import anthropic
 import openai
 import pytest
+
 from serving import Served
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 from anthropic.types import MessageParam
+
 from serving import Served
 
 SUM: list[MessageParam] = [{"role": "user", "content": "What is 2+2?"}]
@@ -54,7 +55,7 @@ def test_tokens_are_counted_as_the_model_counts_them(anthropic_client: anthropic
     counted = anthropic_client.messages.count_tokens(model="default", messages=SUM).input_tokens
     usage = anthropic_client.messages.create(model="default", max_tokens=1, messages=SUM).usage
     assert counted == usage.input_tokens + (usage.cache_read_input_tokens or 0)
-    more = anthropic_client.messages.count_tokens(model="default", messages=[{"role": "user", "content": "你好，世界"}] + SUM)
+    more = anthropic_client.messages.count_tokens(model="default", messages=[{"role": "user", "content": "你好，世界"}, *SUM])
     assert more.input_tokens > counted
 
 

@@ -11,6 +11,7 @@ import tiktoken
 import tiktoken.registry
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import SecretStr
+
 from serving import Served
 
 KEY = SecretStr("none-yet")

@@ -10,6 +10,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import BaseModel
+
 from serving import Served
 
 SUM: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is 2+2?"}]
@@ -80,9 +81,7 @@ def test_log_probabilities_of_each_token_are_given(openai_client: openai.OpenAI)
 
 @pytest.mark.parametrize("name", ["default", "smollm2-135m"])
 def test_an_answer_by_schema_is_parsed(openai_client: openai.OpenAI, name: str) -> None:
-    answer = openai_client.chat.completions.parse(
-        model=name, messages=SUM, max_tokens=32, temperature=0, response_format=Sum
-    )
+    answer = openai_client.chat.completions.parse(model=name, messages=SUM, max_tokens=32, temperature=0, response_format=Sum)
     assert isinstance(answer.choices[0].message.parsed, Sum)
 
 
@@ -145,9 +144,7 @@ def test_models_are_listed_and_looked_up(openai_client: openai.OpenAI) -> None:
 
 
 def test_chinese_is_taken_and_counted(openai_client: openai.OpenAI) -> None:
-    short = openai_client.chat.completions.create(
-        model="default", messages=[{"role": "user", "content": "你好"}], max_tokens=4
-    )
+    short = openai_client.chat.completions.create(model="default", messages=[{"role": "user", "content": "你好"}], max_tokens=4)
     long = openai_client.chat.completions.create(
         model="default", messages=[{"role": "user", "content": "你好，" * 40}], max_tokens=4
     )

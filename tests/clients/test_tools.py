@@ -13,8 +13,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Huma
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
-from serving import Served, Upstream, says
 from weather import CELSIUS, CITIES, QUESTION, SCHEMA, TOLD, anthropic_server, openai_server
+
+from serving import Served, Upstream, says
 
 SERVERS = {"vllm": openai_server, "anthropic": anthropic_server}
 

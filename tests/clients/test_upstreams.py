@@ -10,8 +10,8 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from serving import Served, Upstream, as_json, says, well
 
+from serving import Served, Upstream, as_json, says, well
 from sits.engines.scripted import CLOSE, READ, RESET, Received, chunked
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -31,7 +31,9 @@ PART = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "好"
 def completion(text: str) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-    return as_json({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage})
+    return as_json(
+        {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+    )
 
 
 def silent(request: Received) -> bytes:
@@ -87,7 +89,9 @@ def test_a_stream_that_its_client_closes_ends_upstream(gateway: Served, openai_c
 def test_a_task_that_is_cancelled_ends_upstream(gateway: Served) -> None:
     async def story(upstream: Upstream) -> None:
         async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none-yet", max_retries=0) as client:
-            asking = asyncio.create_task(client.chat.completions.create(model="mute", messages=[{"role": "user", "content": "hi"}]))
+            asking = asyncio.create_task(
+                client.chat.completions.create(model="mute", messages=[{"role": "user", "content": "hi"}])
+            )
             await asyncio.to_thread(upstream.until, lambda server: len(upstream.requests) == 1)
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -172,9 +176,7 @@ def test_an_image_reaches_a_model_that_can_see(
     ):
         first = openai_client.chat.completions.create(model="seeing", messages=SEEN)
         content: Any = [{"type": "text", "text": "这是什么？"}, {"type": "image", "source": SOURCE}]
-        second = anthropic_client.messages.create(
-            model="seeing", max_tokens=9, messages=[{"role": "user", "content": content}]
-        )
+        second = anthropic_client.messages.create(model="seeing", max_tokens=9, messages=[{"role": "user", "content": content}])
         assert first.choices[0].message.content == "一个点"
         assert [block.text for block in second.content if block.type == "text"] == ["一个点"]
         assert [body["messages"] for body in upstream.bodies] == [SEEN, SEEN]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from serving import as_json
-
 from sits.engines.scripted import Received, chunked
 
 CITIES = ("Paris", "北京")
@@ -37,7 +36,9 @@ def openai_server(request: Received) -> bytes:
     head = {"id": "chatcmpl-1", "created": 1, "model": body["model"]}
     if results:
         called = [call for message in body["messages"] for call in message.get("tool_calls") or ()]
-        assert [(call["id"], json.loads(call["function"]["arguments"])["city"]) for call in called] == [*zip(ids, CITIES, strict=True)]
+        assert [(call["id"], json.loads(call["function"]["arguments"])["city"]) for call in called] == [
+            *zip(ids, CITIES, strict=True)
+        ]
         text, finish = told(results, ids), "stop"
         message: dict[str, Any] = {"role": "assistant", "content": text}
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": text[:7]}, {"content": text[7:]}]
@@ -82,10 +83,14 @@ def anthropic_server(request: Received) -> bytes:
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "stop_sequence": None}
     if not body.get("stream"):
         return as_json({**head, "content": content, "stop_reason": reason, "usage": usage})
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": {**head, "content": [], "stop_reason": None, "usage": usage}}]
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {**head, "content": [], "stop_reason": None, "usage": usage}}
+    ]
     for index, block in enumerate(content):
         events += _block(index, block)
-    events.append({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": {"output_tokens": 12}})
+    events.append(
+        {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": {"output_tokens": 12}}
+    )
     events.append({"type": "message_stop"})
     return _streamed([f"event: {one['type']}\ndata: {json.dumps(one, ensure_ascii=False)}\n\n" for one in events])
 
@@ -95,7 +100,12 @@ def _block(index: int, block: dict[str, Any]) -> list[dict[str, Any]]:
     if block["type"] == "text":
         empty, text, kind, field = {**block, "text": ""}, block["text"], "text_delta", "text"
     else:
-        empty, text, kind, field = {**block, "input": {}}, json.dumps(block["input"], ensure_ascii=False), "input_json_delta", "partial_json"
+        empty, text, kind, field = (
+            {**block, "input": {}},
+            json.dumps(block["input"], ensure_ascii=False),
+            "input_json_delta",
+            "partial_json",
+        )
     deltas = [{"type": kind, field: piece} for piece in (text[:9], text[9:])]
     return [
         {"type": "content_block_start", "index": index, "content_block": empty},

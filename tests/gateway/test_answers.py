@@ -40,7 +40,7 @@ async def test_a_whole_answer_comes_with_its_text_its_headers_and_a_record(
     sent = json.loads(server.requests[0].body)
     assert sent.get("model", "one-upstream") == "one-upstream"
     assert "你好，世界" in server.requests[0].body.decode()
-    assert (record.requested, record.route, record.served, record.target) == ("name", "name", "one", "one-upstream")
+    assert (record.requested, record.route, record.served, record.target) == ("name", "name", "one-upstream", "one")
     assert (record.status, record.code, record.stream, record.operation) == (200, "", False, operation)
     assert [(one.target, one.outcome, one.status) for one in record.attempts] == [("one", "ok", 200)]
     assert record.usage == Usage(input=5, output=None if operation == "embeddings" else 7)

@@ -51,11 +51,11 @@ async def test_a_stream_that_dies_is_replaced_before_content_and_told_of_after_i
                 assert (way, asking.code, streamed(operation, asking.body)) == (way, "", "后备")
                 assert (asking.headers["x-sits-target"], asking.headers["x-sits-attempts"]) == ("two", "2")
                 assert [one.outcome for one in record.attempts] == ["upstream_broken", "ok"]
-                assert (record.status, record.code, record.served) == (200, "", "two")
+                assert (record.status, record.code, record.target) == (200, "", "two")
                 continue
             assert (way, asking.code, streamed(operation, asking.body)) == (way, "stream_broken", "".join(texts(events)))
             assert TERMINATORS[operation] not in asking.body
-            assert (record.status, record.code, record.served) == (200, "stream_broken", "one")
+            assert (record.status, record.code, record.target) == (200, "stream_broken", "one")
             assert [(one.outcome, one.pieces) for one in record.attempts] == [("stream_broken", events)]
             assert record.usage is not None
             assert record.usage.output is not None

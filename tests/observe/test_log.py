@@ -41,9 +41,13 @@ def writer(lines: Lines) -> LineWriter:
 
 @pytest.fixture
 def logged(writer: LineWriter) -> Iterator[logging.Logger]:
+    # Without pytest's own handlers: what they keep goes to the process that collects results, which takes no lone surrogates.
+    root = logging.getLogger()
+    others, root.handlers = root.handlers, []
     undo = log_to(writer, "info")
     yield logging.getLogger("sits.test")
     undo()
+    root.handlers = others
 
 
 RECORD = Record(

@@ -25,8 +25,8 @@ FULL = Record(
     requested="聪明",
     key="team-a",
     route="smart",
-    served="large",
-    target="large-v2",
+    target="large",
+    served="large-v2",
     stream=True,
     attempts=[
         Attempt("small", "upstream_unreachable", connect_ms=3.25, total_ms=3.5, why="connection refused"),

@@ -122,7 +122,14 @@ def rm(name: str, folder: Path) -> None:
     """Remove the key NAME: requests that carry it are refused from then on."""
     with _stored(folder) as stored:
         stored.remove(name)
+        last = not stored.all()
     click.echo(f"removed key {name!r}", err=True)
+    if last:
+        warning = (
+            "that was the last stored key: unless the configuration declares one, or says `auth: required`, "
+            "nobody is asked for a key from now on"
+        )
+        click.secho(warning, fg="yellow", err=True)
 
 
 def _names(text: str) -> list[str]:

@@ -41,7 +41,7 @@ def records(limit: int, as_json: bool, url: str, key: str | None) -> None:
         click.echo("no requests yet", err=True)
     for record in found["data"]:
         total = record["anatomy"]["total"] * 1e3
-        what = f"{record['operation']:<12} {record.get('requested', ''):<24} -> {record.get('served', '-'):<24}"
+        what = f"{record['operation']:<12} {record.get('requested', ''):<24} -> {record.get('target', '-'):<24}"
         click.echo(
             f"{record['request_id']:<34} {record.get('status', 0)} {total:9.1f} ms  {what} {record.get('code', '')}".rstrip()
         )

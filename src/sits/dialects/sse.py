@@ -115,6 +115,10 @@ class EventCutter:
         self._scanned = 0
         self._first = True
 
+    def begun(self) -> None:
+        """The stream has begun elsewhere: a byte order mark is no mark any more."""
+        self._first = False
+
     def feed(self, piece: bytes) -> list[bytes]:
         """The blocks that `piece` completes: each ends with a blank line and holds one event, or none (comments).
 

@@ -148,19 +148,21 @@ class AsgiWire:
         self._push({"type": "http.response.body", "body": b"" if self._silent else body}, len(body))
         self._finish()
 
-    def open(self, status: int, headers: Headers) -> None:
+    def open(self, status: int, headers: Headers, first: bytes = b"") -> None:
         if self.opened or self._done:
             return
         self.opened = True
         self._start(status, headers)
+        self.write(first)
 
     def write(self, piece: bytes) -> None:
         if piece and not self._silent and not self._done:
             self._push({"type": "http.response.body", "body": piece, "more_body": True}, len(piece))
 
-    def close(self) -> None:
+    def close(self, last: bytes = b"") -> None:
         if not self._done:
-            self._push({"type": "http.response.body", "body": b""}, 0)
+            body = b"" if self._silent else last
+            self._push({"type": "http.response.body", "body": body}, len(body))
             self._finish()
 
     def abort(self) -> None:

@@ -93,11 +93,14 @@ class Attempt:
             return
         out = translation.feed(piece)
         if out:
-            if not self.committed:
-                self._commit()
-            self.exchange.write(out)
+            if self.committed:
+                self.exchange.write(out)
+            else:
+                self._commit(out)
         if translation.fault is not None:
             self._stop(translation.fault)
+        elif translation.finished:
+            self.exchange.settle(self)
 
     def end(self) -> None:
         if self.over.happened:
@@ -112,8 +115,9 @@ class Attempt:
                 self._fail(translation.fault)
                 return
             if not self.committed:
-                self._commit()
-            self.exchange.write(out)
+                self._commit(out)
+            elif out:
+                self.exchange.write(out)
         self.over.happen()
 
     def fail(self, error: SitsError) -> None:
@@ -134,6 +138,13 @@ class Attempt:
             self.call.cancel()
         self.fail(error)
 
+    def settled(self) -> None:
+        """The answer is complete, and its body has been given time to end."""
+        if not self.over.happened:
+            if self.call is not None:
+                self.call.cancel()
+            self.end()
+
     @property
     def usage(self) -> Usage | None:
         if self.translation is not None:
@@ -151,10 +162,10 @@ class Attempt:
             self.call.cancel()
             self.end()
 
-    def _commit(self) -> None:
+    def _commit(self, piece: bytes) -> None:
         self.committed = True
         self.first = perf_counter()
-        self.exchange.commit(self)
+        self.exchange.commit(self, piece)
 
     def _stop(self, error: SitsError) -> None:
         if self.call is not None:

@@ -50,12 +50,16 @@ class Burst:
         elif self._timer is None:
             self._timer = self._loop.call_later(HOLD, self.flush)
 
-    def flush(self) -> None:
-        """Send what is held, now. Must be called before the wire is closed; leaves no timer behind."""
+    def take(self) -> bytes:
+        """What is held, for whoever sends it now; leaves no timer behind."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        held, self._held = self._held, []
+        self._size = 0
+        return held[0] if len(held) == 1 else b"".join(held)
+
+    def flush(self) -> None:
+        """Send what is held."""
         if self._held:
-            held, self._held = self._held, []
-            self._size = 0
-            self._wire.write(held[0] if len(held) == 1 else b"".join(held))
+            self._wire.write(self.take())

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from sits.gateway.table import Table
 
 COMMENT = b": keep-alive\n\n"
+SETTLE_SECONDS = 0.25
+"""How long the end of the body may come after the end of the answer."""
 
 
 class Exchange:
@@ -135,17 +137,22 @@ class Exchange:
 
     # The answer on its way to the client.
 
-    def commit(self, attempt: Attempt) -> None:
-        """Content has come: from here on the answer is this attempt's."""
+    def commit(self, attempt: Attempt, piece: bytes) -> None:
+        """Content has come: from here on the answer is this attempt's, and `piece` is the first of it."""
         self._first_due = NEVER
-        if not self.opened:
-            self.open(attempt)
+        if self.opened:
+            self.write(piece)
+        else:
+            self.open(attempt, piece)
 
-    def open(self, attempt: Attempt | None) -> None:
+    def open(self, attempt: Attempt | None, piece: bytes) -> None:
+        """Begin a streamed answer with its first piece."""
         self.opened = True
+        self._silent = False
+        self.sent_bytes += len(piece)
         self.status = 200
         self._burst = Burst(self.wire, self.service.loop, perf_counter)
-        self.wire.open(200, self.headers(attempt, self.client.stream_type))
+        self.wire.open(200, self.headers(attempt, self.client.stream_type), piece)
 
     def write(self, piece: bytes) -> None:
         """A piece of the answer that `open` began."""
@@ -156,9 +163,7 @@ class Exchange:
 
     def close(self) -> None:
         """The streamed answer is complete."""
-        if self._burst is not None:
-            self._burst.flush()
-        self.wire.close()
+        self.wire.close(self._burst.take() if self._burst is not None else b"")
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
         self.status = status
@@ -227,8 +232,15 @@ class Exchange:
             self.service.sweep.add(self)
         self.due = min(self._first_due, self._comment_due)
 
+    def settle(self, attempt: Attempt) -> None:
+        """The answer is complete but its body goes on: some servers never end it. Soon it is ended for them."""
+        self._first_due = self.due = perf_counter() + SETTLE_SECONDS
+
     def expire(self, now: float) -> None:
         attempt = self.attempt
+        if attempt is not None and attempt.translation is not None and attempt.translation.finished:
+            attempt.settled()
+            return
         if attempt is not None and self._first_due <= now:
             if attempt.call is not None and not attempt.call.started:
                 # Still connecting or loading a model: those have deadlines of their own.
@@ -242,9 +254,10 @@ class Exchange:
                     return  # That was the end of the whole exchange.
         if self._comment_due <= now:
             self._comment_due = now + self.service.comment_seconds
-            if self._silent:
-                if not self.opened:
-                    self.open(None)
+            if not self._silent:
+                self._silent = True
+            elif self.opened:
                 self.write(COMMENT)
-            self._silent = True
+            else:
+                self.open(None, COMMENT)
         self.due = min(self._first_due, self._comment_due)

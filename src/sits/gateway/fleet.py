@@ -16,6 +16,7 @@ from sits.engines.local.engine import LocalEngine, LocalModels, local_engine
 from sits.engines.remote.address import parse_address
 from sits.engines.remote.connection import AnswerLimits
 from sits.engines.remote.engine import RemoteEngine
+from sits.gateway.spine import ANTHROPIC_VERSION
 from sits.inner.errors import SitsError
 from sits.inner.sweep import Sweep
 from sits.resources.kinds import Model, PoolSpec, SettingsSpec
@@ -92,7 +93,7 @@ class Fleet:
             environment=os.environ,
             limits=LLAMACPP if spec.engine == "llamacpp" else None,
             clock=time.perf_counter,
-            probe_headers=headers,
+            probe_headers=_for_probe(spec.engine, headers),
         )
 
     def _child(self, address: str, pool: PoolSpec) -> Engine:
@@ -107,3 +108,11 @@ class Fleet:
                 self._data, lambda address: self._child(address, settings.pool), memory_mib=settings.local_memory_mib
             )
         return local_engine(model, self._models)
+
+
+def _for_probe(engine: str, headers: Headers) -> Headers:
+    """What a health check needs of the outbound fields: the credential and what was declared."""
+    needed = [field for field in headers if field[0] not in (b"content-type", b"user-agent")]
+    if engine == "anthropic" and all(name != ANTHROPIC_VERSION[0] for name, _ in needed):
+        needed.append(ANTHROPIC_VERSION)
+    return needed

@@ -115,8 +115,11 @@ class Node:
         self.lines.stop()
 
     async def reload(self) -> Status:
-        """Look at the files now."""
+        """Look at the files now, and read the secrets and certificates that they name again, changed or not."""
+        before = self.service.table
         await self.reloader.look(self.wall)
+        if self.service.table is before:
+            self._swap(None, self.reloader.current)
         self._note(self.reloader.status)
         return self.reloader.status
 
@@ -204,8 +207,8 @@ class Node:
     async def _watch_state(self) -> None:
         while True:
             await asyncio.sleep(STATE_SECONDS)
-            await self._release()
             try:
+                await self._release()
                 seen = await asyncio.to_thread(self.database.changes)
                 if seen != self._seen:
                     await self._take_stored()

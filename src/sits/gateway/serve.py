@@ -121,6 +121,7 @@ async def _serve(node: Node, sock: socket.socket, ready: Callable[[Node], None])
     def on_signal() -> None:
         if stopping.is_set():
             server.force_exit = server.should_exit = True
+            node.service.hurry()
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

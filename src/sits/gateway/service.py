@@ -100,12 +100,14 @@ class Service:
         self.live.discard(x)
         self.sweep.discard(x)
         x.table.live -= 1
-        account(x, self.registry, self.ring, self.lines if x.table.snapshot.settings.access_log else None)
-        # An exchange and its attempts point at each other: taken apart here, they are freed at once, not by the collector.
-        x.attempts.clear()
-        x.wire.listener = None
-        if self._idle is not None and not self.live and not self._idle.done():
-            self._idle.set_result(None)
+        try:
+            account(x, self.registry, self.ring, self.lines if x.table.snapshot.settings.access_log else None)
+        finally:
+            # An exchange and its attempts point at each other: taken apart here, they are freed at once, not by the collector.
+            x.attempts.clear()
+            x.wire.listener = None
+            if self._idle is not None and not self.live and not self._idle.done():
+                self._idle.set_result(None)
 
     def take(self, table: Table) -> None:
         """Serve new requests by this table; those under way keep theirs."""
@@ -120,6 +122,11 @@ class Service:
             self.ring = ring
         self.redactor.learn(table.secrets)
 
+    def hurry(self) -> None:
+        """End the grace of a drain now."""
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
     async def drain(self, seconds: float) -> int:
         """Wait until nothing is under way, at most so long; then tell what is left in-band and end it.
 
@@ -128,9 +135,8 @@ class Service:
         self.draining = True
         if self.live:
             self._idle = self.loop.create_future()
-            try:
-                await asyncio.wait_for(self._idle, seconds)
-            except TimeoutError:
+            await asyncio.wait([self._idle], timeout=seconds)
+            if self.live:
                 _log.warning("grace is over: %d answers are cut", len(self.live))
         left = list(self.live)
         for x in left:

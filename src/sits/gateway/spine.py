@@ -131,9 +131,11 @@ async def run(x: Exchange) -> Attempt:
         error = attempt.error
         if error is None:
             return attempt
+        if attempt.committed:
+            break
         if error.code is Code.CONTEXT_TOO_LONG:
             pending = list(after_too_long(target, pending))
-        elif error.remedy is not Remedy.TRY_ELSEWHERE:
+        elif error.remedy is not Remedy.TRY_ELSEWHERE or late(x):
             break
     assert error is not None
     raise error
@@ -154,6 +156,12 @@ async def attempt_one(x: Exchange, target: Target, request: Outgoing, translate:
     check(x, attempt)
     x.attempt = None
     return attempt
+
+
+def late(x: Exchange) -> bool:
+    """Whether the request's own deadline has passed: then nobody else is asked, who would be billed for nothing."""
+    assert x.choice is not None
+    return x.choice.total is not None and perf_counter() - x.admitted >= x.choice.total
 
 
 def deadlines(x: Exchange, target: Target) -> Deadlines:
@@ -243,9 +251,10 @@ def answer(x: Exchange, attempt: Attempt) -> None:
         if not x.stream:
             x.respond(200, x.headers(attempt, JSON), attempt.body)
             return
-        if not x.opened:
-            x.open(attempt)
-        x.write(attempt.body)
+        if x.opened:
+            x.write(attempt.body)
+        else:
+            x.open(attempt, attempt.body)
     x.close()
 
 
@@ -286,4 +295,7 @@ def refuse(x: Exchange, error: SitsError) -> None:
 
 def record(x: Exchange) -> None:
     """Leave the decision record, the metrics and the access line; none of them waits for anything."""
-    x.service.finish(x)
+    try:
+        x.service.finish(x)
+    except Exception:  # The client has its answer by now; what drives us must not be hurt by a defect in the books.
+        _log.exception("a defect while accounting for a request", extra={"request_id": x.id})

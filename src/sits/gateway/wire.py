@@ -59,14 +59,15 @@ class Wire(Protocol):
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """A whole answer; content-length is added here, as are date-less framing headers."""
 
-    def open(self, status: int, headers: Headers) -> None:
-        """The head of a streamed answer; the framing (chunked, or until close for HTTP/1.0) is the front's affair."""
+    def open(self, status: int, headers: Headers, first: bytes = b"") -> None:
+        """The head of a streamed answer and its first piece, which go in one write; the framing (chunked, or until close for
+        HTTP/1.0) is the front's affair."""
 
     def write(self, piece: bytes) -> None:
         """A piece of the body; empty pieces are ignored."""
 
-    def close(self) -> None:
-        """The streamed body is complete."""
+    def close(self, last: bytes = b"") -> None:
+        """The streamed body is complete, with `last` as its last piece."""
 
     def abort(self) -> None:
         """Cut the connection without completing the body, so that the client can see that it is not whole."""

@@ -82,7 +82,7 @@ def _between(mark: float | None, low: float, high: float) -> float:
 
 
 def server_timing(parts: Anatomy) -> bytes:
-    """The value of `Server-Timing` and `x-sits-anatomy`, in milliseconds: `gateway;dur=0.12, queue;dur=0.00, ...`."""
+    """The value of `Server-Timing`, in milliseconds: `gateway;dur=0.12, queue;dur=0.00, ...`."""
     return (
         b"gateway;dur=%.2f, queue;dur=%.2f, retry;dur=%.2f, connect;dur=%.2f, "
         b"first_token;dur=%.2f, decode;dur=%.2f, total;dur=%.2f"

@@ -68,7 +68,7 @@ def _attempt(attempt: Attempt) -> str:
 
 
 def _answer(record: Record) -> Branch:
-    if not record.served:
+    if not record.target:
         return f"nobody answered; {record.bytes_in} bytes in, {record.bytes_out} out", []
     leaves = []
     if record.usage is not None:
@@ -80,7 +80,7 @@ def _answer(record: Record) -> Branch:
         leaves.append(f"{record.skipped} unreadable stream events left out")
     finish = f", finish {record.finish}" if record.finish else ""
     return (
-        f"answered by {record.served} as {_name(record.target)}{finish}; {record.bytes_in} bytes in, {record.bytes_out} out",
+        f"answered by {record.target} as {_name(record.served)}{finish}; {record.bytes_in} bytes in, {record.bytes_out} out",
         leaves,
     )
 

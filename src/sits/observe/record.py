@@ -58,9 +58,9 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True):
     """Name of the API key; None when none was asked for."""
     route: str = ""
     served: str = ""
-    """The model resource that answered."""
+    """The id that the server which answered knows the model by: header `x-sits-served`."""
     target: str = ""
-    """The backend's own id of it."""
+    """The Model resource that answered: header `x-sits-target`."""
     stream: bool = False
     attempts: list[Attempt] = []
     filtered: list[tuple[str, str]] = []

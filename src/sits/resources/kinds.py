@@ -309,7 +309,7 @@ class SettingsSpec(Spec, frozen=True):
     drain_seconds: Positive = 30.0
     """How long live streams may go on after SIGTERM."""
     sse_keep_alive_seconds: Positive = 15.0
-    """A comment is sent to a streaming client after that much silence before the first content."""
+    """A streaming client is sent a comment after that much silence, before the first content and after it."""
     records: Count = 4096
     """Decision records kept in memory."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

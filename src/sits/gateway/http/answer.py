@@ -56,14 +56,20 @@ class HttpWire:
             self._protocol.put(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         self._finish()
 
-    def open(self, status: int, headers: Headers) -> None:
+    def open(self, status: int, headers: Headers, first: bytes = b"") -> None:
         if self.gone or self.opened or self.done:
             return
         self.opened = True
         if not self._chunked:
             self.keep = False
         head = self._head(status, headers)
-        self._protocol.put(b"%btransfer-encoding: chunked\r\n\r\n" % head if self._chunked else b"%b\r\n" % head)
+        piece = b"" if self._silent else self._framed(first)
+        self._protocol.put(
+            b"%btransfer-encoding: chunked\r\n\r\n%b" % (head, piece) if self._chunked else b"%b\r\n%b" % (head, piece)
+        )
+
+    def _framed(self, piece: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked and piece else piece
 
     def write(self, piece: bytes) -> None:
         if self.gone or self.done or self._silent or not piece:
@@ -74,11 +80,11 @@ class HttpWire:
         else:
             self._protocol.put(piece)
 
-    def close(self) -> None:
+    def close(self, last: bytes = b"") -> None:
         if self.gone or self.done:
             return
-        if self._chunked and not self._silent:
-            self._protocol.put(b"0\r\n\r\n")
+        if not self._silent and (self._chunked or last):
+            self._protocol.put(self._framed(last) + (b"0\r\n\r\n" if self._chunked else b""))
         self._finish()
 
     def abort(self) -> None:

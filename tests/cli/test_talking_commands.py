@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from serving import BIN, Served, Upstream, environment, eventually, run, says, serving, well
 
+from serving import BIN, Served, Upstream, environment, eventually, run, says, serving, well
 from sits.cli.address import gateway_url
 from sits.cli.sits import main as sits
 from sits.cli.sitsctl import main as sitsctl
@@ -227,7 +227,9 @@ def test_a_model_is_added_serves_and_is_taken_away(gateway: Served, as_json: boo
     option = ["--json"] if as_json else []
     with Upstream(says(lambda request: chunked(200, *stream, fields=[("content-type", "text/event-stream")]))) as upstream:
         more = ["--upstream-model", "big", "--capability", "chat", "--set", "context_window=8192", "--set", "region=eu"]
-        added = run("sits", "models", "add", "new", "--engine", "vllm", "--endpoint", upstream.url, *more, *option, url=gateway.url)
+        added = run(
+            "sits", "models", "add", "new", "--engine", "vllm", "--endpoint", upstream.url, *more, *option, url=gateway.url
+        )
         assert added.returncode == 0, added.stderr
         said = run("sits", "chat", "-m", "new", "在吗？", url=gateway.url)
         entry = gateway.ask("GET", "/v1/models/new")

@@ -9,6 +9,7 @@ from pathlib import Path
 import anthropic
 import openai
 import pytest
+
 from serving import Served, Upstream, as_json, eventually, run, says, serving
 
 ANSWER = {
@@ -27,7 +28,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, di
     config = folder / "models.json"
     with Upstream(says(lambda request: as_json(ANSWER))) as upstream:
         resources = [
-            {"apiVersion": "sits/v1", "kind": "Model", "metadata": {"name": name}, "spec": {"engine": "vllm", "endpoint": upstream.url}}
+            {
+                "apiVersion": "sits/v1",
+                "kind": "Model",
+                "metadata": {"name": name},
+                "spec": {"engine": "vllm", "endpoint": upstream.url},
+            }
             for name in ("open", "closed")
         ]
         config.write_text(json.dumps(resources))
