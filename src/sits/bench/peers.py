@@ -124,7 +124,7 @@ def _sits(spot: Spot) -> Command:
     return Command(argv, port, headers=_client_headers(key), ready="/readyz")
 
 
-def _router(program: str, *module: str) -> Callable[[Spot], Command]:
+def _router(program: str, *module: str, policy: str | None = "round_robin") -> Callable[[Spot], Command]:
     """Both routers come from one root and take the same flags."""
 
     def command(spot: Spot) -> Command:
@@ -132,7 +132,7 @@ def _router(program: str, *module: str) -> Callable[[Spot], Command]:
         port = free_port()
         argv = [
             str(spot.cache / name / "bin" / program), *module,
-            "--host", "127.0.0.1", "--port", str(port), "--worker-urls", spot.upstream, "--policy", "round_robin",
+            "--host", "127.0.0.1", "--port", str(port), "--worker-urls", spot.upstream, *(("--policy", policy) if policy else ()),
             "--log-level", "error", "--prometheus-port", str(free_port()), "--worker-startup-check-interval", "1",
         ]  # fmt: skip
         return Command(argv, port, headers=_client_headers("sk-bench"))
@@ -189,7 +189,10 @@ _ROUTER_WORDS = (
     "`--policy round_robin --log-level error`, so no line a request."
 )
 
-_VLLM_POLICY = " Its default policy, cache_aware, costs it more CPU a request."
+_DEFAULT_POLICY = (
+    "The same program with the policy that it has when nobody names one, cache_aware, which costs it more CPU a request. "
+    "The bounds are held against the cheaper round robin."
+)
 
 GATEWAYS: Mapping[str, Gateway] = {
     row.name: row
@@ -200,7 +203,8 @@ GATEWAYS: Mapping[str, Gateway] = {
             "and a decision record a request, latency anatomy, traceparent in and out, failover. One worker, no local model.",
             _sits,
         ),
-        Gateway("vllm-router", _ROUTER_WORDS + _VLLM_POLICY, _router("vllm-router"), ("vllm-router==0.1.17",), "vllm-router"),
+        Gateway("vllm-router", _ROUTER_WORDS, _router("vllm-router"), ("vllm-router==0.1.17",), "vllm-router"),
+        Gateway("vllm-router-default", _DEFAULT_POLICY, _router("vllm-router", policy=None)),
         Gateway(
             "sglang-router",
             _ROUTER_WORDS,

@@ -13,7 +13,7 @@ from sits.bench.page import Bars, Page, Section, Table, number
 from sits.bench.peers import Gateway
 from sits.bench.rounds import Found, Scenario, Summary, summary
 
-OURS, ROUTER, LITELLM = "sits", "vllm-router", "litellm"
+OURS, ROUTER, ROUTER_DEFAULT, LITELLM = "sits", "vllm-router", "vllm-router-default", "litellm"
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -49,6 +49,8 @@ BOUNDS = (
     Bound("cpu_paced_vs_vllm_router", "paced128", ROUTER, _cpu, "x", "<= 0.6"),
     Bound("cpu_prompt33k_vs_vllm_router", "prompt33k", ROUTER, _cpu, "x", "<= 0.75"),
 )
+BESIDE = (("cpu_plain", "plain"), ("cpu_sse", "sse50"), ("cpu_paced", "paced128"), ("cpu_prompt33k", "prompt33k"))
+"""What is shown against the same router with its default policy as well, without a bound."""
 """The names are stable."""
 
 Board = dict[tuple[str, str], Summary | None]
@@ -71,6 +73,11 @@ def figures(found: Found, scenarios: Sequence[Scenario], gateways: Sequence[Gate
     seen = board(found, scenarios, gateways)
     out = [_compare(bound, seen) for bound in BOUNDS]
     out += [_memory(found, ready), _ready(ready), _voids(found)]
+    for name, scenario in BESIDE:
+        ours, theirs = seen.get((OURS, scenario)), seen.get((ROUTER_DEFAULT, scenario))
+        if ours is not None and theirs is not None:
+            told = f"sits {number(ours.cpu)}, {ROUTER_DEFAULT} {number(theirs.cpu)}"
+            out.append(measured(f"{name}_vs_vllm_router_default", ours.cpu / theirs.cpu, "x", told))
     for (gateway, scenario), one in seen.items():
         name = f"{scenario}_{gateway.replace('-', '_')}"
         if one is None:

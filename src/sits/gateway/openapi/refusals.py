@@ -108,7 +108,7 @@ def headers() -> dict[str, Any]:
         "x-sits-error": header("The code of the error.", one_of(code.value for code in Code), required=True),
         "x-sits-requested": header("The name that was asked for."),
         "x-sits-served": header("The id that the server which answered knows its model by."),
-        "x-sits-target": header("The id by which its server knows that model."),
+        "x-sits-target": header("The Model that answered."),
         "x-sits-attempts": header("How many targets were tried.", {"type": "string", "pattern": r"^\d+$"}),
         "x-sits-overhead": header("The gateway's own time until this header was made, in milliseconds.", number),
         "x-sits-estimated": header("`true` on a token count that nobody behind the name could make.", const("true")),
