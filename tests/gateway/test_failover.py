@@ -12,7 +12,7 @@ import pytest
 from gateway_rig import QUICK, Gateway, inside_loop, model, route
 from gateway_wires import PATHS, PROMPT, WIRES, request, said, streamed
 
-from sits.engines.scripted import AGAIN, READ, ScriptedServer, answer, chunk
+from sits.engines.scripted import AGAIN, READ, RESET, ScriptedServer, answer, chunk
 from sits.observe.record import Draw
 
 DATE = "Sun, 29 Nov 2026 10:00:00 GMT"
@@ -346,3 +346,17 @@ async def test_an_unreachable_or_unusable_target_is_only_its_own_loss(tmp_path: 
     assert (down.status, down.code) == (502, "upstream_unreachable")
     assert (keyless.status, keyless.code) == (503, "model_unavailable")
     assert "SITS_TEST_NO_SUCH_VARIABLE" in keyless.json["error"]["message"]
+
+
+@inside_loop
+async def test_the_client_is_told_the_models_name_and_the_record_its_address(tmp_path: pathlib.Path) -> None:
+    async with (
+        ScriptedServer([READ, RESET]) as server,
+        Gateway(tmp_path, model("one", server.url)) as gateway,
+    ):
+        asking = await gateway.ask("/v1/chat/completions", request("chat", "one"))
+        record = gateway.record(asking)
+    assert asking.status == 502
+    assert str(server.port) not in asking.body.decode()
+    assert "one broke the connection" in asking.body.decode()
+    assert str(server.port) in record.attempts[0].why

@@ -26,11 +26,12 @@ class Burst:
 
     __slots__ = ("_clock", "_held", "_last", "_loop", "_size", "_timer", "_wire")
 
-    def __init__(self, wire: Wire, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+    def __init__(self, wire: Wire, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], last: float = 0.0) -> None:
+        """`last` is when the piece before the first one was sent, on `clock`."""
         self._wire = wire
         self._loop = loop
         self._clock = clock
-        self._last = 0.0
+        self._last = last
         self._held: list[bytes] = []
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None

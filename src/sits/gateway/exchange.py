@@ -151,7 +151,7 @@ class Exchange:
         self._silent = False
         self.sent_bytes += len(piece)
         self.status = 200
-        self._burst = Burst(self.wire, self.service.loop, perf_counter)
+        self._burst = Burst(self.wire, self.service.loop, perf_counter, perf_counter())
         self.wire.open(200, self.headers(attempt, self.client.stream_type), piece)
 
     def write(self, piece: bytes) -> None:

@@ -125,17 +125,26 @@ class Registry:
         """POST /v1/models/register."""
         model = model_of(visit.request.body)
         name = model.metadata.name
+        await self._admit(model, await self._others(name))
+        # Not within the turn: a silent server must not keep other models waiting for theirs.
         async with self._turn:
-            kept = await asyncio.to_thread(self._stored.all)
-            if any(one.name == name for one in kept):
-                raise SitsError(
-                    Code.CONFLICT, f"{name!r} is registered already; DELETE /v1/models/{name} first", param="model_id"
-                )
-            await self._admit(model, [one.resource for one in kept])
+            self._compiled([*await self._others(name), model, *self._keys()])
             by = visit.key.name if visit.key is not None else "anonymous"
             await asyncio.to_thread(self._stored.add, model, by=by, at=self._wall())
             snapshot = await self._apply()
         return _done(name, snapshot, "registered", 201)
+
+    async def _others(self, name: str) -> list[Model]:
+        """The models that are registered now.
+
+        Raises:
+            SitsError: `conflict`: `name` is among them.
+        """
+        kept = await asyncio.to_thread(self._stored.all)
+        if any(one.name == name for one in kept):
+            message = f"{name!r} is registered already; DELETE /v1/models/{name} first"
+            raise SitsError(Code.CONFLICT, message, param="model_id")
+        return [one.resource for one in kept]
 
     async def remove(self, visit: Visit) -> Answer:
         """DELETE /v1/models/{name}: requests that use it go on to their end, new ones do not find it."""

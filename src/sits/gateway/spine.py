@@ -9,6 +9,7 @@ core is `run`: it serves every endpoint, streamed or not.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
@@ -280,8 +281,9 @@ def refuse(x: Exchange, error: SitsError) -> None:
     if x.gone:
         x.status = 499
         return
+    told = for_client(x, error)
     if x.opened:
-        x.write(x.client.error_event(error, x.id))
+        x.write(x.client.error_event(told, x.id))
         x.close()
         return
     headers = x.headers(x.attempts[-1] if x.attempts else None, JSON)
@@ -290,7 +292,30 @@ def refuse(x: Exchange, error: SitsError) -> None:
         headers.append((b"retry-after", b"%d" % max(0, -int(-error.retry_after // 1))))
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))  # RFC 9110 11.6.1
-    x.respond(error.status, headers, x.client.error(error, x.id))
+    x.respond(error.status, headers, x.client.error(told, x.id))
+
+
+OURS_TO_KNOW = frozenset(
+    (Code.UPSTREAM_UNREACHABLE, Code.UPSTREAM_BROKEN, Code.UPSTREAM_TIMEOUT, Code.STREAM_BROKEN, Code.STREAM_STALLED)
+)
+"""Errors whose messages name an address: it is in the record and the log, and no business of the client's."""
+_ADDRESS = re.compile(r"https?://[^\s/'\"]+")
+
+
+def for_client(x: Exchange, error: SitsError) -> SitsError:
+    """The error as the client is told it: by the model's name where the message has its address."""
+    if error.code not in OURS_TO_KNOW or not x.attempts or _ADDRESS.search(error.message) is None:
+        return error
+    message = _ADDRESS.sub(lambda found: x.attempts[-1].target.name, error.message)
+    return SitsError(
+        error.code,
+        message,
+        status=error.status,
+        remedy=error.remedy,
+        param=error.param,
+        retry_after=error.retry_after,
+        upstream_code=error.upstream_code,
+    )
 
 
 def record(x: Exchange) -> None:
