@@ -36,8 +36,8 @@ _DEFECT = re.compile(rb'x-sits-error: internal_error|"sits_code":"internal_error
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) [A-Z]")
 
 
-async def converse(port: int, pieces: list[bytes], patient: bool) -> bytes:
-    """Send the pieces and read to the end of the connection.
+async def converse(port: int, pieces: list[bytes], patient: bool, quiet_seconds: float = QUIET_SECONDS) -> bytes:
+    """Send the pieces and read to the end of the connection; after so long without an answer our side is closed.
 
     Raises:
         TimeoutError: the end does not come.
@@ -52,7 +52,7 @@ async def converse(port: int, pieces: list[bytes], patient: bool) -> bytes:
             quiet = patient
             while True:
                 try:
-                    async with asyncio.timeout(None if quiet else QUIET_SECONDS):
+                    async with asyncio.timeout(None if quiet else quiet_seconds):
                         piece = await reader.read(65536)
                 except TimeoutError:
                     quiet = True
@@ -131,7 +131,7 @@ def test_mutated_requests_on_raw_sockets(gateway: Gateway) -> None:
 
 def test_every_honest_request_is_answered_as_it_should_be(gateway: Gateway) -> None:
     async def story() -> list[bytes]:
-        return await asyncio.gather(*(converse(gateway.port, [wire], False) for wire in honest))
+        return await asyncio.gather(*(converse(gateway.port, [wire], False, 4.0) for wire in honest))
 
     honest = seeds(gateway.upstream)
     answers = uvloop.run(story())
