@@ -143,6 +143,7 @@ async def test_sigterm_lets_live_streams_finish_and_tells_new_clients_to_go_else
         ScriptedServer([READ, head, rest[0], go, *rest[1:]]) as server,
         Sits(tmp_path, model("one", server.url), workers=workers) as sits,
     ):
+        await eventually(lambda: sits.log.count("Started server process") == workers, "every worker is up")
         streams = [await sits.begin(PATHS["chat"], request("chat", "one", stream=True)) for _ in range(50)]
         for asking in streams:
             await asking.until(lambda one: streamed("chat", one.body) == texts(5)[0])
@@ -171,6 +172,7 @@ async def test_what_outlasts_the_grace_is_told_so_in_band(tmp_path: pathlib.Path
             tmp_path, settings(drainSeconds=0.2), model("one", server.url), model("silent", silent.url), workers=workers
         ) as sits,
     ):
+        await eventually(lambda: sits.log.count("Started server process") == workers, "every worker is up")
         streams = [await sits.begin(PATHS["chat"], request("chat", "one", stream=True)) for _ in range(50)]
         for asking in streams:
             await asking.until(lambda one: streamed("chat", one.body) == "一")
