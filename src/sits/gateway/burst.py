@@ -2,7 +2,7 @@
 
 A write to a socket costs more than all we do to a piece: 11 of 33 us of a paced stream's chunk. The first piece after a pause
 goes at once; one that follows within `CLOSE` seconds waits, with all that come after it, for `HOLD` seconds at most. A stream
-of 50 events that a fast server sends in one go becomes 3 writes rather than 50; a model's tokens, which come 5 ms apart and
+of 50 events that a fast server sends in one go becomes a few writes rather than 50; a model's tokens, which come 5 ms apart and
 more, are never held.
 """
 

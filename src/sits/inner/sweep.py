@@ -1,8 +1,8 @@
 """Deadlines without a timer each: a set of watched things that one tick looks through.
 
 An object on the hot path sets its own `due` (an attribute, so a deadline costs a store) and the tick finds what has
-passed. With 10,000 members a tick of 100 ms costs about 1 % of a core; a timer for each request would cost that for
-every 1,000 requests a second. Deadlines are late by one tick at the most.
+passed. With 10,000 members a look takes 0.2 ms, so ten a second cost 0.2 % of a core; making and cancelling a timer of
+the loop takes 1.1 us, and a request would need several. Deadlines are late by one tick at the most.
 """
 
 from __future__ import annotations
