@@ -61,6 +61,7 @@ class Code(enum.StrEnum):
     REGISTRATION_REFUSED = "registration_refused"
     DRAINING = "draining"
     OVERLOADED = "overloaded"
+    STATE_UNAVAILABLE = "state_unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,9 @@ CODES: dict[Code, CodeRow] = {
     ),
     Code.DRAINING: CodeRow(503, Remedy.WAIT, "This gateway is shutting down; another one should be asked."),
     Code.OVERLOADED: CodeRow(503, Remedy.WAIT, "The gateway has no room for this request now."),
+    Code.STATE_UNAVAILABLE: CodeRow(
+        503, Remedy.WAIT, "A store, bus, index or flow runner that this needs does not answer; the message says which."
+    ),
 }
 
 
