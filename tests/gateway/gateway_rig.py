@@ -72,7 +72,7 @@ class Gateway:
     async def __aenter__(self) -> Gateway:
         node = self.node
         await node.start()
-        self._front = Front(node.service.handle, node.reloader.current.settings.limits, node.sweep)
+        self._front = Front(node.service.handle, node.reloader.current.settings.limits, node.sweep, turn=node.turn)
         config = SimpleNamespace(loaded_app=SimpleNamespace(front=self._front))
         state = SimpleNamespace(connections=set())
         make = functools.partial(HttpProtocol, config, state)
@@ -99,7 +99,7 @@ class Gateway:
 
     def record(self, asking: Asking | None = None) -> Record:
         """The decision record of an answer, or the newest one."""
-        ring = self.node.service.ring
+        ring = self.node.service.books.ring
         found = next(iter(ring)) if asking is None else ring.get(asking.headers["x-request-id"])
         assert found is not None
         return found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import msgspec
 
 from sits.gateway.attempt import Attempt
@@ -22,7 +20,7 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
     # A whole answer is over when its head is made: the anatomy in its header stands.
     parts = x.parts
     if parts is None or x.opened:
-        parts = anatomy(x.marks(last), perf_counter())
+        parts = anatomy(x.marks(last), x.ended)
     usage = usage_of(x, last)
     code = x.error.code.value if x.error is not None else ""
     choice, target = x.choice, last.target if last is not None else None

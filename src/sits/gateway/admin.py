@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +12,7 @@ from sits import __version__
 from sits.engines.local.engine import LocalEngine
 from sits.gateway.openapi import document
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
+from sits.gateway.siblings import Topic
 from sits.inner.errors import Code, SitsError
 from sits.observe.explain import explain
 from sits.observe.exposition import expose
@@ -29,7 +31,11 @@ class Admin:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._document = b""
-        self.topics = {"metrics": lambda _: node.registry.dump(), "record": self._own_record, "records": self._own_records}
+        self.topics: Mapping[str, Topic] = {
+            "metrics": self._own_metrics,
+            "record": self._own_record,
+            "records": self._own_records,
+        }
 
     def add_to(self, pages: Pages) -> None:
         pages.add("GET", "/healthz", self.healthz, "open")
@@ -56,7 +62,7 @@ class Admin:
         registry, service = self._node.registry, self._node.service
         registry.inflight.value = len(service.live)
         others, missing = await self._node.siblings.ask("metrics")
-        content_type, body = expose([registry.dump(), *others], visit.request.headers.get(b"accept"), missing)
+        content_type, body = expose([self._own_metrics(), *others], visit.request.headers.get(b"accept"), missing)
         return Answer(body, content_type=content_type)
 
     async def openapi(self, visit: Visit) -> Answer:
@@ -117,13 +123,13 @@ class Admin:
         limit = _limit(visit.request.query)
         others, _ = await self._node.siblings.ask(f"records {limit}")
         found = [record for raw in others for record in msgspec.json.decode(raw, type=list[Record])]
-        found += list(self._node.service.ring)[:limit]
+        found += list(self._node.service.books.ring)[:limit]
         found.sort(key=lambda record: -record.time)
         return Answer(self._node.redactor.line(msgspec.json.encode({"object": "list", "data": found[:limit]})))
 
     async def record(self, visit: Visit) -> Answer:
         """One decision record, as JSON with its tree in `explanation`."""
-        record = self._node.service.ring.get(visit.name)
+        record = self._node.service.books.ring.get(visit.name)
         if record is None:
             others, _ = await self._node.siblings.ask(f"record {visit.name}")
             if not others:
@@ -133,12 +139,16 @@ class Admin:
         value = {**msgspec.to_builtins(record), "explanation": explain(record)}
         return Answer(self._node.redactor.line(msgspec.json.encode(value)))
 
+    def _own_metrics(self, _: str = "") -> bytes:
+        self._node.service.books.settle()
+        return self._node.registry.dump()
+
     def _own_record(self, request_id: str) -> bytes:
-        record = self._node.service.ring.get(request_id)
+        record = self._node.service.books.ring.get(request_id)
         return to_json(record) if record is not None else b""
 
     def _own_records(self, limit: str) -> bytes:
-        return msgspec.json.encode(list(self._node.service.ring)[: int(limit)])
+        return msgspec.json.encode(list(self._node.service.books.ring)[: int(limit)])
 
 
 def _limit(query: bytes) -> int:

@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from sits.engines.base import Headers
-from sits.gateway.http.answer import harmless
 from sits.gateway.http.front import Front
 from sits.gateway.http.head import too_large
 from sits.gateway.http.refusal import refusal
-from sits.gateway.wire import Handler, Listener, Request
+from sits.gateway.wire import Handler, Listener, Request, harmless
 from sits.inner.errors import Code, SitsError
 
 _log = logging.getLogger("sits.http")
@@ -140,19 +139,20 @@ class AsgiWire:
         self.aborted = False
         self._more = asyncio.Event()
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+    def respond(self, status: int, headers: Headers, body: bytes, lines: bytes = b"") -> None:
         if self.opened or self._done:
             return
+        headers = [*headers, *_fields(lines)]
         fields = [*headers, (b"content-length", b"%d" % len(body))] if status not in (204, 304) else headers
         self._start(status, fields)
         self._push({"type": "http.response.body", "body": b"" if self._silent else body}, len(body))
         self._finish()
 
-    def open(self, status: int, headers: Headers, first: bytes = b"") -> None:
+    def open(self, status: int, headers: Headers, first: bytes = b"", lines: bytes = b"") -> None:
         if self.opened or self._done:
             return
         self.opened = True
-        self._start(status, headers)
+        self._start(status, [*headers, *_fields(lines)])
         self.write(first)
 
     def write(self, piece: bytes) -> None:
@@ -219,6 +219,15 @@ async def _watch(receive: Receive, wire: AsgiWire) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
     wire.lose()
+
+
+def _fields(lines: bytes) -> Headers:
+    """Lines of `lines_of` taken apart again."""
+    out = []
+    for line in lines.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b": ")
+        out.append((name, value))
+    return out
 
 
 def _joined(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

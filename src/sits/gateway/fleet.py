@@ -19,6 +19,7 @@ from sits.engines.remote.engine import RemoteEngine
 from sits.gateway.spine import ANTHROPIC_VERSION
 from sits.inner.errors import SitsError
 from sits.inner.sweep import Sweep
+from sits.inner.turn import Turn
 from sits.resources.kinds import Model, PoolSpec, SettingsSpec
 
 _log = logging.getLogger("sits.gateway")
@@ -30,8 +31,9 @@ LLAMACPP = AnswerLimits(ends_with_stream=True)
 class Fleet:
     """Engines by what makes them what they are: address, TLS, pool and credential, or a local model's declaration."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sweep: Sweep, data: pathlib.Path) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, sweep: Sweep, data: pathlib.Path, turn: Turn) -> None:
         self._loop = loop
+        self._turn = turn
         self._sweep = sweep
         self._data = data
         self._engines: dict[bytes, Engine] = {}

@@ -21,6 +21,7 @@ from sits.gateway.table import Table
 from sits.gateway.wire import Request
 from sits.inner.errors import SitsError
 from sits.inner.sweep import Sweep
+from sits.inner.turn import Turn
 from sits.observe.log import LineWriter, log_to
 from sits.observe.metrics import Registry
 from sits.observe.redact import Redactor
@@ -79,7 +80,8 @@ class Node:
         self._seen = self.database.changes()
         self._stored = await asyncio.to_thread(self._read_stored)
         snapshot = self.reloader.start(self.wall())
-        self.fleet = Fleet(self.loop, self.sweep, self._data)
+        self.turn = Turn(self.loop.call_soon)
+        self.fleet = Fleet(self.loop, self.sweep, self._data, self.turn)
         table = self._table(snapshot)
         self._pages = Pages(self._check, self._request_id, self.redactor.text, OPERATIONS)
         self.service = Service(
@@ -111,6 +113,7 @@ class Node:
         await self.siblings.aclose()
         await self.fleet.aclose()
         self.database.close()
+        self.service.books.settle()
         self._undo_logging()
         self.lines.stop()
 

@@ -101,7 +101,7 @@ def _calm_the_collector() -> None:
 async def _serve(node: Node, sock: socket.socket, ready: Callable[[Node], None]) -> None:
     loop = asyncio.get_running_loop()
     settings = node.reloader.current.settings
-    front = Front(node.service.handle, settings.limits, node.sweep)
+    front = Front(node.service.handle, settings.limits, node.sweep, turn=node.turn)
     node.reloader.on_change(lambda old, new: setattr(front, "limits", new.settings.limits))
     config = uvicorn.Config(
         AsgiApp(front),

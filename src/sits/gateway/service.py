@@ -11,10 +11,11 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from time import perf_counter
 
 from sits import dialects
 from sits.gateway import spine
-from sits.gateway.account import account
+from sits.gateway.books import Books
 from sits.gateway.drive import Drive
 from sits.gateway.exchange import Exchange
 from sits.gateway.table import Table
@@ -70,7 +71,7 @@ class Service:
         self.random = chance.random
         self.live: set[Exchange] = set()
         self.draining = False
-        self.ring = Ring(table.snapshot.settings.records)
+        self.books = Books(registry, Ring(table.snapshot.settings.records), lines, loop)
         self.comment_seconds = table.snapshot.settings.sse_keep_alive_seconds
         self._bits = chance.getrandbits
         self._aside = aside
@@ -100,14 +101,11 @@ class Service:
         self.live.discard(x)
         self.sweep.discard(x)
         x.table.live -= 1
-        try:
-            account(x, self.registry, self.ring, self.lines if x.table.snapshot.settings.access_log else None)
-        finally:
-            # An exchange and its attempts point at each other: taken apart here, they are freed at once, not by the collector.
-            x.attempts.clear()
-            x.wire.listener = None
-            if self._idle is not None and not self.live and not self._idle.done():
-                self._idle.set_result(None)
+        x.ended = perf_counter()
+        x.wire.listener = None
+        self.books.take(x)
+        if self._idle is not None and not self.live and not self._idle.done():
+            self._idle.set_result(None)
 
     def take(self, table: Table) -> None:
         """Serve new requests by this table; those under way keep theirs."""
@@ -116,10 +114,7 @@ class Service:
         settings = table.snapshot.settings
         self.comment_seconds = settings.sse_keep_alive_seconds
         if settings.records != old.records:
-            ring = Ring(settings.records)
-            for record in reversed(list(self.ring)[: settings.records]):
-                ring.put(record)
-            self.ring = ring
+            self.books.resize(settings.records)
         self.redactor.learn(table.secrets)
 
     def hurry(self) -> None:

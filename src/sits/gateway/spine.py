@@ -100,8 +100,8 @@ def estimate(x: Exchange) -> None:
     """Answer a token count by an estimate, marked as one, where no target can count."""
     ask = x.ask()
     used = Used(Usage(input=ask_tokens(ask), estimated=True))
-    headers = [*x.headers(None, JSON), (b"x-sits-estimated", b"true")]
-    x.respond(200, headers, x.client.whole(ask, [used], Identity(x.id, x.requested, int(x.wall))))
+    body = x.client.whole(ask, [used], Identity(x.id, x.requested, int(x.wall)))
+    x.respond(200, x.lines(None, JSON), body, [(b"x-sits-estimated", b"true")])
 
 
 async def run(x: Exchange) -> Attempt:
@@ -250,7 +250,7 @@ def answer(x: Exchange, attempt: Attempt) -> None:
     """Give the client what it has not got yet: a whole answer, or the end of a stream."""
     if attempt.translation is None:
         if not x.stream:
-            x.respond(200, x.headers(attempt, JSON), attempt.body)
+            x.respond(200, x.lines(attempt, JSON), attempt.body)
             return
         if x.opened:
             x.write(attempt.body)
@@ -286,13 +286,12 @@ def refuse(x: Exchange, error: SitsError) -> None:
         x.write(x.client.error_event(told, x.id))
         x.close()
         return
-    headers = x.headers(x.attempts[-1] if x.attempts else None, JSON)
-    headers.append((b"x-sits-error", error.code.value.encode()))
+    headers = [(b"x-sits-error", error.code.value.encode())]
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(0, -int(-error.retry_after // 1))))
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))  # RFC 9110 11.6.1
-    x.respond(error.status, headers, x.client.error(told, x.id))
+    x.respond(error.status, x.lines(x.attempts[-1] if x.attempts else None, JSON), x.client.error(told, x.id), headers)
 
 
 OURS_TO_KNOW = frozenset(

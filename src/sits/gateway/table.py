@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from sits import __version__, dialects
 from sits.engines.base import Deadlines, Engine, Headers, field_lines
 from sits.engines.unusable import UnusableEngine
+from sits.gateway.wire import lines_of
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import DefaultDeadlines, Model
 from sits.resources.secrets import SecretError, resolve
@@ -29,7 +30,7 @@ USER_AGENT = f"sits/{__version__}".encode()
 class Table:
     """What requests are served by. `secrets` are the credentials in it, for the redactor."""
 
-    __slots__ = ("_choices", "_loop", "authenticator", "engines", "live", "secrets", "snapshot", "targets")
+    __slots__ = ("_choices", "_loop", "authenticator", "engines", "live", "requested", "secrets", "snapshot", "targets")
 
     def __init__(
         self, snapshot: Snapshot, authenticator: Authenticator, engine_of: EngineOf, loop: asyncio.AbstractEventLoop
@@ -48,6 +49,8 @@ class Table:
             if choice is None:
                 choice = made[id(resolved)] = self._choice(resolved)
             self._choices[name] = choice
+        self.requested = {name: lines_of([(b"x-sits-requested", name.encode())]) for name in self._choices}
+        """What answers say of the name that was asked for, in wire form."""
 
     @property
     def names(self) -> Mapping[str, Choice]:
@@ -93,7 +96,7 @@ class Table:
             capabilities=capabilities_of(model),
             deadlines=deadlines_of(model, self.snapshot.settings.deadlines),
             fixed=fixed,
-            told=[(b"x-sits-served", (spec.upstream_model or name).encode()), (b"x-sits-target", name.encode())],
+            told=lines_of([(b"x-sits-served", (spec.upstream_model or name).encode()), (b"x-sits-target", name.encode())]),
             model=model,
             contract=contract,
         )

@@ -7,10 +7,23 @@ our own HTTP/1.1 protocol under uvicorn (the short way) and any ASGI server (the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Protocol
 
 from sits.engines.base import Headers
+
+_LINE_END = re.compile(rb"[\r\n\0]")
+
+
+def harmless(headers: Headers) -> Headers:
+    """The same fields, with a space for whatever would end a line (RFC 9110 5.5): names of models, say, come from afar."""
+    return [(_LINE_END.sub(b" ", name), _LINE_END.sub(b" ", value)) for name, value in headers]
+
+
+def lines_of(headers: Headers) -> bytes:
+    """The fields in wire form, each with its line end, harmless."""
+    return b"".join([b"%b: %b\r\n" % field for field in harmless(headers)])
 
 
 class Request:
@@ -56,10 +69,11 @@ class Wire(Protocol):
     listener: Listener | None
     """Set by the gateway right after it takes the request; may be set when `gone` is already true."""
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        """A whole answer; content-length is added here, as are date-less framing headers."""
+    def respond(self, status: int, headers: Headers, body: bytes, lines: bytes = b"") -> None:
+        """A whole answer; content-length is added here, as are date-less framing headers. `lines` are more fields, in wire form
+        already and known to be harmless (`lines_of`)."""
 
-    def open(self, status: int, headers: Headers, first: bytes = b"") -> None:
+    def open(self, status: int, headers: Headers, first: bytes = b"", lines: bytes = b"") -> None:
         """The head of a streamed answer and its first piece, which go in one write; the framing (chunked, or until close for
         HTTP/1.0) is the front's affair."""
 

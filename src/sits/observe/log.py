@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from sits.observe.access import access_line
+from sits.observe.access import AccessLines
 from sits.observe.metrics import Counter
 from sits.observe.record import Record
 from sits.observe.redact import Redactor
@@ -27,7 +27,7 @@ current_trace: ContextVar[Trace | None] = ContextVar("current_trace", default=No
 """The trace that code without an exchange at hand logs under; an explicit `extra={"trace_id": ...}` wins."""
 
 _BATCH = 32
-"""Lines encoded in one go: about 0.15 ms (4.8 us each) for which the event loop waits; each write lets it in."""
+"""Lines encoded in one go: about 0.08 ms (2.5 us each) for which the event loop waits; each write lets it in."""
 _CORRELATION = ("request_id", "trace_id", "span_id")
 
 
@@ -37,11 +37,12 @@ class LineWriter:
     `write` is called with whole lines, from the thread; what it raises as OSError costs that batch, counted as dropped.
     """
 
-    __slots__ = ("_capacity", "_dropped", "_queue", "_redactor", "_stop", "_thread", "_write", "_writing")
+    __slots__ = ("_access", "_capacity", "_dropped", "_queue", "_redactor", "_stop", "_thread", "_write", "_writing")
 
     def __init__(self, write: Callable[[bytes], object], redactor: Redactor, dropped: Counter, capacity: int = 16384) -> None:
         self._write = write
         self._redactor = redactor
+        self._access = AccessLines(redactor)
         self._dropped = dropped
         self._capacity = capacity
         self._queue: deque[Record | dict[str, Any]] = deque()
@@ -74,7 +75,7 @@ class LineWriter:
         """The line, or nothing (and one more dropped) for what JSON cannot say, such as a lone surrogate."""
         try:
             if isinstance(item, Record):
-                return access_line(item, self._redactor) + b"\n"
+                return self._access.line(item) + b"\n"
             return self._redactor.line(msgspec.json.encode(item, enc_hook=str)) + b"\n"
         except (TypeError, ValueError, msgspec.MsgspecError):
             self._dropped.value += 1

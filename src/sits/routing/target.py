@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sits.dialects.base import UpstreamDialect
-from sits.engines.base import Deadlines, Engine, Headers
+from sits.engines.base import Deadlines, Engine
 from sits.inner.ask import Operation
 from sits.resources.kinds import Model
 from sits.routing.contract import Contract
@@ -41,8 +41,8 @@ class Target:
     deadlines: Deadlines
     fixed: bytes
     """The constant outbound fields in wire form: content type, user agent, credential, declared extras."""
-    told: Headers
-    """What answers say of this target: x-sits-served and x-sits-target."""
+    told: bytes
+    """What answers say of this target, in wire form: x-sits-served and x-sits-target."""
     model: Model
     contract: Contract | None = None
 

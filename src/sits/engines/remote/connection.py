@@ -22,6 +22,7 @@ from sits.engines.base import Headers, Reply
 from sits.engines.remote.call import RemoteCall
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import NEVER
+from sits.inner.turn import Turn
 
 SLICE = 256 * 1024
 """Bodies above this are handed to the transport in pieces, as it drains."""
@@ -80,12 +81,19 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_call", "_choked", "_clock", "_complete", "_fields", "_final", "_heard", "_hop", "_keep", "_length",
-        "_limits", "_on_socket", "_origin", "_owner", "_parser", "_paused", "_pieces", "_reply", "_room", "_silent", "_status",
-        "_told", "_transport", "_unsent", "_until_close", "due", "hint", "idle_since", "lost", "on_body",
+        "_call", "_choked", "_clock", "_complete", "_fields", "_final", "_heard", "_hop", "_keep", "_length", "_limits",
+        "_number", "_on_socket", "_origin", "_owner", "_parser", "_paused", "_pieces", "_read_for", "_reply", "_room",
+        "_silent", "_status", "_told", "_transport", "_turn", "_unsent", "_until_close", "due", "hint", "idle_since",
+        "lost", "on_body",
     )  # fmt: skip
 
-    def __init__(self, owner: Owner, origin: str, limits: AnswerLimits, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, owner: Owner, origin: str, limits: AnswerLimits, clock: Callable[[], float], turn: Turn | None = None
+    ) -> None:
+        self._turn = turn
+        self._number = 0
+        self._read_for = 0
+        """The number of the call whose answer the pieces are that wait for the end of the turn."""
         self._owner = owner
         self._origin = origin
         self._limits = limits
@@ -109,6 +117,7 @@ class Connection(asyncio.Protocol):
         self._reset()
 
     def _reset(self) -> None:
+        self._number += 1
         self._status = 0
         self._fields: Headers = []
         self._final: Headers = []
@@ -212,6 +221,21 @@ class Connection(asyncio.Protocol):
         reply = self._reply
         if reply is None:  # nobody asked: a late 408, or garbage
             self.retire()
+        elif self._turn is None or self._told:
+            self.take(data)
+        else:
+            self._read_for = self._number
+            self._turn.answer(self, data)
+
+    def take(self, data: bytes) -> None:
+        """Deal with what was read: at once when it belongs to a stream, at the end of the turn when an answer begins."""
+        reply = self._reply
+        if reply is None:  # the call was given up meanwhile, or ended with the piece before
+            self.retire()
+            return
+        if self._turn is not None and self._read_for != self._number:
+            # Read for a call that is over: nobody may take it for the answer to the one that is carried by now.
+            self._give_up(self._broken("sent more than one answer to one request"))
             return
         if not self._status:
             self._heard = True
@@ -264,6 +288,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         # TLS transports report only a proper close_notify here; a cut without one is `connection_lost` alone (RFC 9112 9.8).
+        self._catch_up()
         reply = self._reply
         if reply is None:
             self._owner.forget(self)
@@ -273,12 +298,22 @@ class Connection(asyncio.Protocol):
             self._cut("closed the connection")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._catch_up()
         self.lost = True
         self._parser = cast("HttpResponseParser", None)  # it holds our methods: break the cycle
         if self._reply is None:
             self._owner.forget(self)
         else:
             self._cut("closed the connection" if exc is None else f"broke the connection ({exc})")
+
+    def _catch_up(self) -> None:
+        """What was read before the end comes before it."""
+        if self._turn is not None:
+            self._turn.run()
+
+    def cut(self) -> None:
+        if self._reply is not None:
+            self._give_up(SitsError(Code.INTERNAL, "a defect of the gateway; its log has the details"))
 
     def pause_writing(self) -> None:
         self._choked = True

@@ -18,6 +18,7 @@ from sits.engines.remote.request import HeadWriter
 from sits.engines.remote.tls import client_context
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.sweep import Sweep
+from sits.inner.turn import Turn
 from sits.resources.kinds import PoolSpec, Tls
 
 SILENT_IDLE_SECONDS = 4.0
@@ -37,7 +38,7 @@ class RemoteEngine:
         ValueError: a TLS file cannot be used, or the environment declares a proxy of a kind that is not spoken.
     """
 
-    __slots__ = ("_clock", "_closed", "_heads", "_loop", "_pool", "_probe_headers", "address")
+    __slots__ = ("_clock", "_closed", "_heads", "_loop", "_pool", "_probe_headers", "_turn", "address")
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class RemoteEngine:
         clock: Callable[[], float] = time.monotonic,
         probe_headers: Headers | None = None,
         waiting: int = WAITING,
+        turn: Turn | None = None,
     ) -> None:
         pool = pool or PoolSpec()
         proxy = proxy_for(address, environment or {})
@@ -61,6 +63,7 @@ class RemoteEngine:
         self._loop = loop
         self._clock = clock
         self._closed = False
+        self._turn = turn
         self._probe_headers = probe_headers or []
         self._heads = HeadWriter(address, proxy)
         silent = pool.idle_seconds if address.secure else min(pool.idle_seconds, SILENT_IDLE_SECONDS)
@@ -69,7 +72,7 @@ class RemoteEngine:
         self._pool = Pool(route.label, partial(dial, loop, route, make), pool_limits, sweep, loop, clock)
 
     def _make(self, label: str, limits: AnswerLimits) -> Connection:
-        return Connection(self._pool, label, limits, self._clock)
+        return Connection(self._pool, label, limits, self._clock, self._turn)
 
     @property
     def connections(self) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from sits.engines.base import Headers
-from sits.gateway.wire import Listener
+from sits.gateway.wire import Listener, lines_of
 
 if TYPE_CHECKING:
     from sits.gateway.http.protocol import HttpProtocol
@@ -15,12 +14,14 @@ if TYPE_CHECKING:
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _STATUS[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 _BODILESS = frozenset((204, 304))
-_LINE_END = re.compile(rb"[\r\n\0]")
 
 
-def harmless(headers: Headers) -> Headers:
-    """The same fields, with a space for whatever would end a line (RFC 9110 5.5): names of models, say, come from afar."""
-    return [(_LINE_END.sub(b" ", name), _LINE_END.sub(b" ", value)) for name, value in headers]
+def _checked(headers: Headers) -> bytes:
+    fields = b"".join([b"%b: %b\r\n" % field for field in headers])
+    # Looking for what does not belong there costs 0.1 us, cleaning each value 0.3 us.
+    if fields.count(b"\n") != len(headers) or fields.count(b"\r") != len(headers) or b"\0" in fields:
+        return lines_of(headers)
+    return fields
 
 
 def status_line(status: int) -> bytes:
@@ -44,10 +45,10 @@ class HttpWire:
         self.done = False
         self.listener: Listener | None = None
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+    def respond(self, status: int, headers: Headers, body: bytes, lines: bytes = b"") -> None:
         if self.gone or self.opened or self.done:
             return
-        head = self._head(status, headers)
+        head = self._head(status, headers, lines)
         if status in _BODILESS:
             self._protocol.put(b"%b\r\n" % head)
         elif self._silent:
@@ -56,13 +57,13 @@ class HttpWire:
             self._protocol.put(b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body))
         self._finish()
 
-    def open(self, status: int, headers: Headers, first: bytes = b"") -> None:
+    def open(self, status: int, headers: Headers, first: bytes = b"", lines: bytes = b"") -> None:
         if self.gone or self.opened or self.done:
             return
         self.opened = True
         if not self._chunked:
             self.keep = False
-        head = self._head(status, headers)
+        head = self._head(status, headers, lines)
         piece = b"" if self._silent else self._framed(first)
         self._protocol.put(
             b"%btransfer-encoding: chunked\r\n\r\n%b" % (head, piece) if self._chunked else b"%b\r\n%b" % (head, piece)
@@ -99,22 +100,16 @@ class HttpWire:
             if self.listener is not None:
                 self.listener.on_gone()
 
-    def _head(self, status: int, headers: Headers) -> bytes:
-        protocol = self._protocol
-        if protocol.front.draining:
+    def _head(self, status: int, headers: Headers, lines: bytes) -> bytes:
+        front = self._protocol.front
+        if front.draining:
             self.keep = False
-        lines = [b"%b: %b\r\n" % field for field in headers]
-        fields = b"".join(lines)
-        # Looking for what does not belong there costs 0.1 us, cleaning each value 0.3 us.
-        if fields.count(b"\n") != len(lines) or fields.count(b"\r") != len(lines) or b"\0" in fields:
-            fields = b"".join([b"%b: %b\r\n" % field for field in harmless(headers)])
-        lines = [status_line(status), fields]
-        lines.append(b"date: %b\r\n" % protocol.front.date(protocol.front.clock()))
-        if not self.keep:
-            lines.append(b"connection: close\r\n")
-        elif not self._chunked:
-            lines.append(b"connection: keep-alive\r\n")
-        return b"".join(lines)
+        if headers:
+            lines += _checked(headers)
+        connection = (
+            b"" if self.keep and self._chunked else b"connection: keep-alive\r\n" if self.keep else b"connection: close\r\n"
+        )
+        return b"%b%bdate: %b\r\n%b" % (status_line(status), lines, front.date(front.clock()), connection)
 
     def _finish(self) -> None:
         self.done = True

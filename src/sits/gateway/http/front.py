@@ -10,6 +10,7 @@ from typing import Protocol
 
 from sits.gateway.wire import Handler
 from sits.inner.sweep import Sweep
+from sits.inner.turn import Turn
 from sits.observe.trace import Bits, request_id
 from sits.resources.kinds import Limits
 
@@ -44,7 +45,7 @@ class Closing(Protocol):
 class Front:
     """Shared by every connection. `limits` may be replaced at any time and holds for requests that begin afterwards."""
 
-    __slots__ = ("_bits", "_date", "_date_due", "clock", "connections", "draining", "handler", "limits", "sweep", "wall")
+    __slots__ = ("_bits", "_date", "_date_due", "clock", "connections", "draining", "handler", "limits", "sweep", "turn", "wall")
 
     def __init__(
         self,
@@ -55,7 +56,9 @@ class Front:
         clock: Callable[[], float] = time.perf_counter,
         wall: Callable[[], float] = time.time,
         bits: Bits | None = None,
+        turn: Turn | None = None,
     ) -> None:
+        self.turn = turn
         self.handler = handler
         self.limits = limits
         self.sweep = sweep

@@ -120,6 +120,7 @@ class HttpProtocol(asyncio.Protocol):
             self._next()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._catch_up()
         self.due = NEVER
         self.front.sweep.discard(self)
         self.front.connections.discard(self)
@@ -132,7 +133,13 @@ class HttpProtocol(asyncio.Protocol):
         # The parser holds our methods: apart, both are freed at once, not by the collector.
         self._parser = None
 
+    def _catch_up(self) -> None:
+        """What was read before the end comes before it."""
+        if self.front.turn is not None:
+            self.front.turn.run()
+
     def eof_received(self) -> bool:
+        self._catch_up()
         if self._answering is not None:
             self._answering.lose()
         if not self._dropping:
@@ -142,6 +149,14 @@ class HttpProtocol(asyncio.Protocol):
         return False
 
     def data_received(self, data: bytes) -> None:
+        turn = self.front.turn
+        if turn is None:
+            self.take(data)
+        else:
+            turn.ask(self, data)
+
+    def take(self, data: bytes) -> None:
+        """Deal with what was read; at the end of the turn."""
         now = self.front.clock()
         if self._dropping:
             self._dropped += len(data)
