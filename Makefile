@@ -7,7 +7,7 @@ PORT ?= 8080
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup run test check bench docs lock clean help
+.PHONY: setup run test check bench wheel docs lock clean help
 
 help: ## What the targets do
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -32,6 +32,9 @@ bench: $(VENV)/.all ## SITS beside its peers; writes docs/performance.md (about 
 	@command -v nginx >/dev/null && command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq nginx-light wrk)
 	$(BIN)/sits bench gateway --setup
 	$(BIN)/sits bench gateway --json --out docs
+
+wheel: $(VENV)/bin/pip ## dist/*.whl with the hot path compiled (needs a C compiler)
+	SITS_COMPILE=1 $(BIN)/pip wheel -q --no-deps -w dist .
 
 docs: $(VENV)/.all ## Write the pages that are generated from the code
 	$(BIN)/sits docs

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from sits.bench import BenchError, bodies
+from sits.bench import BenchError, bodies, own_build
 from sits.bench.child import Child, free_port
 
 
@@ -82,7 +83,7 @@ def version(gateway: Gateway, cache: Path) -> str:
     return done.stdout.strip() or "unknown"
 
 
-def _sits(spot: Spot) -> Command:
+def _sits(spot: Spot, compiled: bool = True) -> Command:
     """Everything at its default, one remote model behind one route, and a key, which makes the key needed."""
     config, data, port = spot.folder / "config", spot.folder / "data", free_port()
     config.mkdir()
@@ -100,7 +101,7 @@ def _sits(spot: Spot) -> Command:
     }
     for name, resource in resources.items():
         (config / name).write_bytes(msgspec.json.encode({"apiVersion": "sits/v1", **resource}))
-    program = str(Path(sys.executable).parent / "sits")
+    program = str(own_build.program(spot.cache)[0] if compiled else Path(sys.executable).parent / "sits")
     made = subprocess.run(  # noqa: S603 - our own program
         [program, "keys", "new", "--name", "bench", "--data", str(data), "--json"], capture_output=True, text=True, check=False
     )
@@ -200,9 +201,11 @@ GATEWAYS: Mapping[str, Gateway] = {
         Gateway(
             "sits",
             "Everything at its default, which is on: API keys (one exists, so one is asked for), metrics, a log line "
-            "and a decision record a request, latency anatomy, traceparent in and out, failover. One worker, no local model.",
+            "and a decision record a request, latency anatomy, traceparent in and out, failover. One worker, no local model. "
+            "As it is shipped: the wheel with the hot path compiled.",
             _sits,
         ),
+        Gateway("sits-python", "The same from source, nothing compiled.", partial(_sits, compiled=False)),
         Gateway("vllm-router", _ROUTER_WORDS, _router("vllm-router"), ("vllm-router==0.1.17",), "vllm-router"),
         Gateway("vllm-router-default", _DEFAULT_POLICY, _router("vllm-router", policy=None)),
         Gateway(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sits.bench import BenchError, Plan, wrk
+from sits.bench import BenchError, Plan, own_build, wrk
 from sits.bench.peers import Gateway, chosen
 from sits.bench.upstream import nginx_version
 
@@ -33,6 +33,7 @@ def install(plan: Plan) -> None:
     Raises:
         BenchError: an installation failed; the message has the end of pip's output.
     """
+    own_build.install(plan.cache.resolve(), plan.say, _run)
     for gateway in chosen(plan.only):
         if gateway.requirements:
             _install_one(gateway, plan)
@@ -57,8 +58,8 @@ def _install_one(gateway: Gateway, plan: Plan) -> None:
     stamp.write_text(wanted)
 
 
-def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own rows
+def _run(command: list[str], env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)  # noqa: S603 - our own rows
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "WARNING" not in line]
         raise BenchError(f"{Path(command[0]).name} {' '.join(command[1:4])} ... failed:\n" + "\n".join(errors[-15:]))

@@ -236,7 +236,7 @@ class Exchange:
     def watch(self, attempt: Attempt, now: float) -> None:
         """Arm the first-token deadline of this attempt and, once for the exchange, the keep-alive comments."""
         self._first_due = now + attempt.target.deadlines.first_token
-        if self._comment_due is NEVER:
+        if self._comment_due == NEVER:
             self._comment_due = now + self.service.comment_seconds
             self.service.sweep.add(self)
         self.due = min(self._first_due, self._comment_due)
