@@ -25,8 +25,9 @@ class Child:
         self.name = name
         self.log = log
         self.started = time.monotonic()
-        # Bytecode must be written and kept, or a Python peer compiles itself anew at each start.
-        full = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"} | dict(env or {})
+        # Bytecode must be written and kept, or a Python peer compiles itself anew at each start; and nobody gets our packages.
+        ours = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH")
+        full = {key: value for key, value in os.environ.items() if key not in ours} | dict(env or {})
         with log.open("wb") as out:
             # Pinned before exec: Rust and Go size their thread pools by the cores they see at their start.
             self._process = subprocess.Popen(  # noqa: S603 - the commands are ours
