@@ -77,9 +77,12 @@ class SseRelay:
                 return self._several(piece, blocks)
         return self._long_way(piece)
 
+    def _over(self) -> bool:
+        return self.finished or self.fault is not None
+
     def _several(self, piece: bytes, blocks: list[bytes]) -> bytes:
         """Whole plain events in one piece, as they come when the server or the network is faster than we are: 1.2 us each."""
-        if self.finished or self.fault is not None:
+        if self._over():
             return b""
         self._cutter.begun()
         out = []
@@ -91,7 +94,7 @@ class SseRelay:
                 continue
             if mark is NOTHING or self._take(mark):
                 out.append(block)
-            if mark.done or self.fault is not None:
+            if mark.done or self._over():
                 break
         if self._open and not self._held and len(out) == len(blocks):
             return piece
@@ -102,7 +105,7 @@ class SseRelay:
         return b""
 
     def _long_way(self, piece: bytes) -> bytes:
-        if self.finished or self.fault is not None:
+        if self._over():
             return b""
         whole = self._open and not self._cutter.pending
         try:
@@ -121,7 +124,7 @@ class SseRelay:
 
     def _block(self, block: bytes) -> bool:
         """Whether a block of the stream goes on to the client."""
-        if self.finished or self.fault is not None:
+        if self._over():
             return False
         event = sse.parse(block)
         if event is None:
@@ -163,7 +166,7 @@ class SseRelay:
 
     def close(self) -> bytes:
         """The last bytes, once the body has ended."""
-        if self.finished or self.fault is not None:
+        if self._over():
             return b""
         if self.finish is not None:
             self.finished = True
