@@ -55,13 +55,13 @@ def beside(name: str, trace: Trace, size: int, names: dict[int, bytes]) -> list[
 
 
 def resistance(length: int, size: int, seed: int, names: dict[int, bytes]) -> list[Figure]:
-    """What scans cost the other requests: the hit ratio of a Zipf trace without and with them."""
-    calm, disturbed = zipf(0.9, length, seed), scanned(0.9, length, seed, 2 * size)
+    """What scans cost the other requests: the hit ratio of the same Zipf draws without and with them."""
+    calm, disturbed = zipf(0.9, length, seed), scanned(0.9, 2 * length, seed, size, between=size)
     figures = []
     for who, make in OURS.items():
         without = replay(make(Limit(size, size)), calm, names).drawn
         with_scans = replay(make(Limit(size, size)), disturbed, names).drawn
-        said = f"{without:.2f} % without, {with_scans:.2f} % with a scan of {2 * size} after each 4,000 requests"
+        said = f"{without:.2f} % without, {with_scans:.2f} % with a scan of {size} after each {size} requests"
         name = f"cache_scan_cost_{who}"
         if who == "lru":
             figures.append(measured(name, without - with_scans, "points", said))

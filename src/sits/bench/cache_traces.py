@@ -24,13 +24,13 @@ def zipf(alpha: float, length: int, seed: int) -> Trace:
     return [bisect_left(shares, draw() * total) for _ in range(length)]
 
 
-def scanned(alpha: float, length: int, seed: int, scan: int) -> Trace:
-    """As `zipf`, and after each 4,000 requests a scan: `scan` things, each asked for once."""
+def scanned(alpha: float, length: int, seed: int, scan: int, between: int = 4000) -> Trace:
+    """As `zipf`, and after each `between` requests a scan: `scan` things, each asked for once."""
     draws = iter(zipf(alpha, length, seed))
     fresh = iter(range(ELSEWHERE, ELSEWHERE + length))
     found: Trace = []
     while len(found) < length:
-        found += islice(draws, 4000)
+        found += islice(draws, between)
         found += islice(fresh, scan)
     return found[:length]
 

@@ -90,12 +90,39 @@ class Admin:
                 "problems": [msgspec.to_builtins(problem) for problem in config.last_error],
                 "error_at": config.last_error_at,
             },
+            "cluster": self._cluster(),
             "auth": table.authenticator.asks,
             "models": {name: self._model(name) for name in sorted(snapshot.models)},
             "routes": sorted(snapshot.routes),
             "keys": sorted(key.metadata.name for key in snapshot.keys.values()),
         }
         return Answer(node.redactor.line(msgspec.json.encode(value)))
+
+    def _cluster(self) -> dict[str, Any] | None:
+        membership = self._node.membership
+        if membership is None:
+            return None
+        cluster = membership.cluster
+        config = cluster.config
+        return {
+            "node": cluster.node,
+            "trouble": cluster.trouble,
+            "config": None
+            if config is None
+            else {"version": config.version, "hash": config.hash, "who": config.who, "at": config.at},
+            "nodes": [
+                {
+                    "id": one.id,
+                    "there": there,
+                    "config": one.config,
+                    "hash": one.hash,
+                    "error": one.error,
+                    "started": one.started,
+                    "told": one.at,
+                }
+                for one, there in cluster.members()
+            ],
+        }
 
     def _model(self, name: str) -> dict[str, Any]:
         target = self._node.service.table.targets[name]

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import pathlib
 import random
+import socket
 import sys
 import time
 from collections.abc import Sequence
 
 from sits.gateway.admin import Admin
+from sits.gateway.cluster import Cluster, node_id
 from sits.gateway.fleet import Fleet
 from sits.gateway.listing import Listing
+from sits.gateway.membership import Membership
 from sits.gateway.pages import Pages
 from sits.gateway.registration import Registry as Registrar
 from sits.gateway.service import OPERATIONS, Service
 from sits.gateway.siblings import Siblings
 from sits.gateway.table import Table
 from sits.gateway.wire import Request
-from sits.inner.errors import SitsError
+from sits.inner.ending import end
+from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
 from sits.inner.turn import Turn
 from sits.observe.log import LineWriter, log_to
 from sits.observe.metrics import Registry
 from sits.observe.redact import Redactor
 from sits.observe.trace import request_id
-from sits.resources.kinds import Key, Model
+from sits.ports.bus import Bus, open_bus
+from sits.resources.kinds import Key, Model, SettingsSpec
 from sits.resources.problem import ConfigError
+from sits.resources.secrets import SecretError, address
 from sits.resources.snapshot import Snapshot
 from sits.resources.watch import Reloader, Status, watch
 from sits.security.keys import Authenticator, KeyIdentity
 from sits.state.database import Database
-from sits.state.registrations import Registrations
+from sits.state.registrations import LocalModels, ModelShelf, Registrations
 from sits.state.stored_keys import StoredKeys
 
 _log = logging.getLogger("sits.gateway")
@@ -59,6 +66,9 @@ class Node:
         self._warm = warm
         self._chance = random.Random()  # noqa: S311 - ids and draws, no secrets
         self._stored: Sequence[Model | Key] = ()
+        self.membership: Membership | None = None
+        self._rows_changed = asyncio.Event()
+        self._files_touched = False
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._old: list[Table] = []
@@ -75,11 +85,13 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self._undo_logging = log_to(self.lines, "info")
         self.database = await asyncio.to_thread(Database, self._data)
-        self._registrations = Registrations(self.database)
+        self._registrations: ModelShelf = LocalModels(Registrations(self.database))
         self._keys = StoredKeys(self.database)
         self._seen = self.database.changes()
-        self._stored = await asyncio.to_thread(self._read_stored)
+        self._stored = await self._read_stored()
         snapshot = self.reloader.start(self.wall())
+        if _address(snapshot.settings.bus) != "local":
+            snapshot = await self._join(snapshot.settings)
         self.turn = Turn(self.loop.call_soon)
         self.fleet = Fleet(self.loop, self.sweep, self._data, self.turn)
         table = self._table(snapshot)
@@ -97,19 +109,22 @@ class Node:
         self._note(self.reloader.status)
         self.lines.start()
         self._tick()
-        self._tasks.append(self.loop.create_task(watch(self.reloader, self._stop, seen=self._note)))
+        self._tasks.append(self.loop.create_task(watch(self.reloader, self._stop, seen=self._looked)))
         self._tasks.append(self.loop.create_task(self._watch_state()))
+        if self.membership is not None:
+            self._tasks.append(self.loop.create_task(self._follow_cluster(self.membership)))
         if self._warm:
             self._tasks.append(self.loop.create_task(self.fleet.warm(snapshot.models.values(), snapshot.settings)))
 
     async def aclose(self) -> None:
         """End everything that was started, in reverse order."""
         self._stop.set()
-        for task in self._tasks[1:]:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks[1:])
+        await asyncio.gather(*self._tasks[:1], return_exceptions=True)
         self._timer.cancel()
         await self._pages.aclose()
+        if self.membership is not None:
+            await self.membership.cluster.aclose()
         await self.siblings.aclose()
         await self.fleet.aclose()
         self.database.close()
@@ -123,7 +138,7 @@ class Node:
         await self.reloader.look(self.wall)
         if self.service.table is before:
             self._swap(None, self.reloader.current)
-        self._note(self.reloader.status)
+        self._looked(self.reloader.status)
         return self.reloader.status
 
     def _fill(self, admin: Admin) -> None:
@@ -142,6 +157,53 @@ class Node:
         self._pages.add("GET", "/v1/models/registered", registrar.ls, "admin")
         self._pages.add("GET", "/v1/models/{name}", listing.one)
         self._pages.add("DELETE", "/v1/models/{name}", registrar.remove, "admin")
+
+    # The cluster
+
+    async def _join(self, settings: SettingsSpec) -> Snapshot:
+        """Become one of several gateways: from here on the cluster keeps the registered models, and its configuration counts."""
+
+        async def connect() -> Bus:
+            return await open_bus(_address(settings.bus), timeout=settings.state_seconds, namespace=settings.cluster.name)
+
+        local = self._registrations
+        node = node_id(socket.gethostname(), self.started_at, self._chance.getrandbits)
+        cluster = Cluster(connect, node, wall=self.wall, changed=self._rows_changed.set, tell=lambda: membership.tell())
+        membership = self.membership = Membership(cluster, self.reloader, push=settings.cluster.push, wall=self.wall)
+        await cluster.start(settings.state_seconds)
+        self._registrations = cluster
+        await _move(local, cluster)
+        self._stored = await self._read_stored()
+        await membership.begin()
+        return self.reloader.refresh(self.wall())
+
+    async def _follow_cluster(self, membership: Membership) -> None:
+        """Take what comes over the bus: configurations that others push, models that others register."""
+        while True:
+            await self._rows_changed.wait()
+            self._rows_changed.clear()
+            if self._files_touched:
+                self._files_touched = False
+                await membership.files_changed()
+            await membership.settle()
+            await membership.catch_up()
+            try:
+                await self._take_stored()
+            except ConfigError as error:
+                _log.error("what is registered in the cluster cannot be served here, the old stays: %s", error)
+            await self._tell(membership)
+
+    async def _tell(self, membership: Membership) -> None:
+        """Let the others see at once what we serve by; the next regular word says it too."""
+        with contextlib.suppress(SitsError):
+            await membership.cluster.tell()
+
+    def _looked(self, status: Status) -> None:
+        """The files were looked at, and something in them had changed."""
+        self._note(status)
+        if not status.last_error:
+            self._files_touched = True
+            self._rows_changed.set()
 
     # Configuration
 
@@ -192,9 +254,9 @@ class Node:
 
     # What other processes on the data folder do
 
-    def _read_stored(self) -> list[Model | Key]:
-        models: list[Model | Key] = [kept.resource for kept in self._registrations.all()]
-        return models + [kept.resource for kept in self._keys.all()]
+    async def _read_stored(self) -> list[Model | Key]:
+        models: list[Model | Key] = [kept.resource for kept in await self._registrations.all()]
+        return models + [kept.resource for kept in await asyncio.to_thread(self._keys.all)]
 
     async def _take_stored(self) -> Snapshot:
         """Serve by what is stored now.
@@ -202,7 +264,7 @@ class Node:
         Raises:
             ConfigError: it does not go with what is declared.
         """
-        self._stored = await asyncio.to_thread(self._read_stored)
+        self._stored = await self._read_stored()
         snapshot = self.reloader.refresh(self.wall())
         self._note(self.reloader.status)
         return snapshot
@@ -244,6 +306,29 @@ class Node:
     def _tick(self) -> None:
         self.sweep.run(time.perf_counter())
         self._timer = self.loop.call_later(TICK_SECONDS, self._tick)
+
+
+async def _move(local: ModelShelf, cluster: Cluster) -> None:
+    """What was registered here before the gateway joined goes to all; what the cluster has by that name already wins."""
+    for kept in await local.all():
+        try:
+            await cluster.add(kept.resource, by=kept.by, at=kept.at)
+        except SitsError as error:
+            if error.code is not Code.CONFLICT:
+                return
+        await local.remove(kept.name)
+
+
+def _address(value: str) -> str:
+    """An address of Settings, its reference followed.
+
+    Raises:
+        SitsError: `invalid_request`, the reference leads nowhere.
+    """
+    try:
+        return address(value)
+    except SecretError as error:
+        raise SitsError(Code.INVALID_REQUEST, f"an address of Settings: {error}") from error
 
 
 def _to_stderr(lines: bytes) -> None:

@@ -20,7 +20,7 @@ from sits.resources.kinds import Key, Model
 from sits.resources.problem import ConfigError, shown
 from sits.resources.snapshot import Snapshot
 from sits.routing.contract import Contract
-from sits.state.registrations import Registrations
+from sits.state.registrations import ModelShelf
 
 ALSO = {"model": "upstream_model", "domain_tags": "domains", "lora_adapters": "adapters"}
 """Other names that registrations use for our fields."""
@@ -106,7 +106,7 @@ class Registry:
 
     def __init__(
         self,
-        stored: Registrations,
+        stored: ModelShelf,
         keys: Callable[[], list[Key]],
         preview: Callable[[list[Model | Key]], Snapshot],
         probe: Callable[[Snapshot, Model], Awaitable[None]],
@@ -130,7 +130,7 @@ class Registry:
         async with self._turn:
             self._compiled([*await self._others(name), model, *self._keys()])
             by = visit.key.name if visit.key is not None else "anonymous"
-            await asyncio.to_thread(self._stored.add, model, by=by, at=self._wall())
+            await self._stored.add(model, by=by, at=self._wall())
             snapshot = await self._apply()
         return _done(name, snapshot, "registered", 201)
 
@@ -140,7 +140,7 @@ class Registry:
         Raises:
             SitsError: `conflict`: `name` is among them.
         """
-        kept = await asyncio.to_thread(self._stored.all)
+        kept = await self._stored.all()
         if any(one.name == name for one in kept):
             message = f"{name!r} is registered already; DELETE /v1/models/{name} first"
             raise SitsError(Code.CONFLICT, message, param="model_id")
@@ -150,20 +150,20 @@ class Registry:
         """DELETE /v1/models/{name}: requests that use it go on to their end, new ones do not find it."""
         name = visit.name
         async with self._turn:
-            kept = await asyncio.to_thread(self._stored.all)
+            kept = await self._stored.all()
             if not any(one.name == name for one in kept):
                 raise SitsError(
                     Code.NOT_FOUND, f"no model {name[:200]!r} is registered; declared ones are removed from their file"
                 )
             rest: list[Model | Key] = [one.resource for one in kept if one.name != name]
             self._compiled([*rest, *self._keys()])
-            await asyncio.to_thread(self._stored.remove, name)
+            await self._stored.remove(name)
             snapshot = await self._apply()
         return _done(name, snapshot, "deleted")
 
     async def ls(self, visit: Visit) -> Answer:
         """GET /v1/models/registered."""
-        kept = await asyncio.to_thread(self._stored.all)
+        kept = await self._stored.all()
         data = [{"id": one.name, "by": one.by, "at": one.at, "resource": one.resource} for one in kept]
         return json_answer({"object": "list", "data": data})
 

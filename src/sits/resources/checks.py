@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from sits.resources.kinds import LOCAL_ENGINES, Key, LocalSpec, Model, Resource, Route
+from sits.resources.kinds import LOCAL_ENGINES, Key, LocalSpec, Model, Resource, Route, Settings
 from sits.resources.problem import Fault, Path, quoted
 
 _INSIDE = r"(?!/)(?!(?:[^\n]*/)?\.\.?(?:/|$))[^\n!]+"
@@ -227,8 +227,52 @@ def _expires(key: Key) -> Iterator[Fault]:
         yield Fault(("spec", "expires"), f"{quoted(key.spec.expires)} is not a time", "write 2027-01-31T00:00:00Z")
 
 
+_PORTS: dict[str, tuple[frozenset[str], str]] = {
+    "store": (
+        frozenset(("memory", "sqlite", "redis", "rediss", "postgresql", "postgres")),
+        "write sqlite, redis://HOST:PORT/NUMBER or postgresql://HOST:PORT/DATABASE",
+    ),
+    "bus": (frozenset(("local", "nats", "tls", "kafka")), "write local, nats://HOST:PORT or kafka://HOST:PORT"),
+    "vectors": (
+        frozenset(("memory", "embedded", "redis", "rediss", "milvus")),
+        "write embedded, redis://HOST:PORT or milvus://HOST:PORT",
+    ),
+    "flows": (frozenset(("memory", "embedded", "temporal")), "write embedded or temporal://HOST:PORT/NAMESPACE"),
+    "ledger": (frozenset(("sqlite", "postgresql", "postgres")), "write sqlite or postgresql://HOST:PORT/DATABASE"),
+}
+
+
+def _addresses(settings: Settings) -> Iterator[Fault]:
+    spec = settings.spec
+    places: tuple[tuple[str, Path, str], ...] = (
+        ("store", ("spec", "store"), spec.store),
+        ("bus", ("spec", "bus"), spec.bus),
+        ("vectors", ("spec", "vectors"), spec.vectors),
+        ("flows", ("spec", "flows"), spec.flows),
+        ("ledger", ("spec", "ledger", "store"), spec.ledger.store),
+    )
+    for port, path, address in places:
+        known, hint = _PORTS[port]
+        if is_reference(address):
+            continue
+        scheme = re.split(r"://|:", address, maxsplit=1)[0]
+        if scheme not in known:
+            yield Fault(path, f"{quoted(address.partition('@')[2] or address)} is no address of a {port}", hint)
+        elif re.match(r"[^/]*//[^/?#@]*:[^/?#@]+@", address):
+            yield Fault(path, "holds a password", "put the whole address into a variable or file: env:NAME or file:PATH")
+
+
+def _cluster(settings: Settings) -> Iterator[Fault]:
+    # A bus of its own is no cluster: what a gateway pushes would reach nobody.
+    if settings.spec.bus == "local" and not settings.spec.cluster.push:
+        yield Fault(
+            ("spec", "cluster", "push"), "nothing is pushed to a gateway whose bus is local", "name a shared bus", at_key=True
+        )
+
+
 RULES: dict[type[Resource], Sequence[Callable[[Any], Iterable[Fault]]]] = {
     Model: (_engine, _endpoint, _tls, _headers, _upstream_model, _sources, _figures, _schemas),
     Route: (_targets,),
     Key: (_expires,),
+    Settings: (_addresses, _cluster),
 }

@@ -198,6 +198,55 @@ class Backend(Spec, frozen=True):
     """Its share, against the sum over all backends; 0 means only when the others fail."""
 
 
+class Quota(Spec, frozen=True):
+    """What may be used in a time, by whoever or whatever it is declared for; what is not given is not limited.
+
+    A request reserves what it may use at the most, and settles for what it did use when it is over.
+    """
+
+    requests_per_minute: Count | None = None
+    """Requests in a minute of the clock."""
+    tokens_per_minute: Count | None = None
+    """Tokens of prompts and answers together, in a minute of the clock."""
+    tokens_per_day: Count | None = None
+    """The same in a day of UTC."""
+    dollars_per_day: Positive | None = None
+    """By the `cost` of the models, in a day of UTC."""
+    dollars_per_month: Positive | None = None
+    """The same in a month of UTC."""
+    concurrent: Count | None = None
+    """Requests under way at once."""
+
+
+class SemanticCacheSpec(Spec, frozen=True):
+    """Answers to other words for the same question."""
+
+    threshold: Annotated[float, msgspec.Meta(ge=0.5, le=1)] = 0.85
+    """How alike two questions must be, 0 to 1. A client may ask for more (`x-sits-cache-threshold`), never for less."""
+    entries: Count = 10_000
+    """Answers kept."""
+
+
+class CacheSpec(Spec, frozen=True):
+    """Answers kept and given again. Only complete good ones are."""
+
+    ttl_seconds: Positive = 3600.0
+    """How long an answer is kept at the most."""
+    scope: Literal["tenant", "route", "global"] = "tenant"
+    """Who shares answers: the requests of one key, all requests of this route, or those of all routes to the same models."""
+    answer_bytes: Count = 1024 * 1024
+    """The largest answer that is kept."""
+    sampled: Literal["never", "unsaid", "always"] = "unsaid"
+    """Whether answers are kept that another draw would have made otherwise: `unsaid` keeps them where the client says nothing of
+    its temperature, `never` only for temperature 0 or a seed."""
+    tools: bool = False
+    """Whether answers with tool calls are kept."""
+    wait_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0
+    """How long a request waits for the answer to an equal one that is under way."""
+    semantic: SemanticCacheSpec | None = None
+    """Also answers to other words for the same question; off when not given."""
+
+
 class RouteSpec(Spec, frozen=True):
     """A name that clients ask for, and who answers."""
 
@@ -213,6 +262,10 @@ class RouteSpec(Spec, frozen=True):
     """Seconds for the whole request, over all attempts."""
     on_broken_stream: Literal["error"] = "error"
     """What happens when a stream breaks after content has reached the client."""
+    cache: CacheSpec | None = None
+    """Answers kept and given again; none when not given."""
+    quota: Quota | None = None
+    """For all requests of this route together."""
 
 
 class Route(Spec, frozen=True, tag_field="kind", tag="Route"):
@@ -239,6 +292,10 @@ class KeySpec(Spec, frozen=True):
     """RFC 3339 time after which it is refused."""
     disabled: bool = False
     """Refuse it without removing it."""
+    team: Name | None = None
+    """Whom it belongs to: a name under `teams` in Settings, or just a label for the ledger."""
+    quota: Quota | None = None
+    """What may be used with it."""
 
 
 class Key(Spec, frozen=True, tag_field="kind", tag="Key"):
@@ -295,6 +352,45 @@ class PoolSpec(Spec, frozen=True):
     """Unused ones kept at once."""
 
 
+Address = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        description="a word, a URL without a password, or env:NAME or file:PATH where the URL stands",
+        extra={"secret": True},
+    ),
+]
+
+
+class Outage(Spec, frozen=True):
+    """What goes on while the store cannot be reached. The cache is passed by then, in any case."""
+
+    limits: Literal["local", "open", "closed"] = "local"
+    """Quotas: each gateway counts by itself, nobody is limited, or nobody with a quota is served."""
+    sessions: Literal["pending", "refuse"] = "pending"
+    """Changes of sessions: kept in the data folder and brought in later, or refused."""
+
+
+class ClusterSpec(Spec, frozen=True):
+    """Several gateways as one: they share configuration and registrations over the bus."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,39}$(?!\n)")] = "sits"
+    """Those of one name belong together; also what their data on shared servers begins with."""
+    push: bool = True
+    """Whether a change of this gateway's files is passed on to the others; without, it only takes what others push."""
+
+
+class LedgerSpec(Spec, frozen=True):
+    """Usage and cost of every attempt, kept."""
+
+    enabled: bool = True
+    """Whether it is kept."""
+    store: Address = "sqlite"
+    """`sqlite` (a file in the data folder) or `postgresql://...`."""
+    keep_days: Count | None = None
+    """Days after which entries are removed; never when not given."""
+
+
 class SettingsSpec(Spec, frozen=True):
     """Everything about the service itself. There is at most one Settings resource."""
 
@@ -316,6 +412,27 @@ class SettingsSpec(Spec, frozen=True):
     """The least severe lines that are logged."""
     access_log: bool = True
     """One line for each request."""
+    store: Address = "sqlite"
+    """Where sessions, counters and shared answers are: `sqlite` (a file in the data folder), `redis://...`, `postgresql://...`.
+    Read at the start."""
+    bus: Address = "local"
+    """How gateways talk: `local` (this machine alone), `nats://...`, `kafka://...`. Read at the start."""
+    vectors: Address = "embedded"
+    """Where vectors are searched: `embedded`, `redis://...`, `milvus://...`. Read at the start."""
+    flows: Address = "embedded"
+    """Who runs durable flows: `embedded`, `temporal://...`. Read at the start."""
+    state_seconds: Positive = 2.0
+    """The longest that a call to one of these may take."""
+    outage: Outage = Outage()
+    """What goes on while the store cannot be reached."""
+    cluster: ClusterSpec = ClusterSpec()
+    """Several gateways as one, when the bus is shared."""
+    ledger: LedgerSpec = LedgerSpec()
+    """Usage and cost of every attempt."""
+    cache_mib: Count = 64
+    """Memory for answers that are kept, for each worker."""
+    teams: dict[Name, Quota] = {}
+    """What all keys of a team may use together."""
     local_memory_mib: Count | None = None
     """The most memory that local models may take together; four fifths of what is free when not given."""
 

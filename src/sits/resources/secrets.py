@@ -37,6 +37,15 @@ def resolve(reference: str, environ: Mapping[str, str] | None = None) -> str:
     return value
 
 
+def address(value: str) -> str:
+    """An address of Settings: itself, or what stands behind its reference.
+
+    Raises:
+        SecretError: the reference leads nowhere.
+    """
+    return resolve(value) if value.startswith(("env:", "file:")) else value
+
+
 def _file(path: str) -> str:
     try:
         with open(path, "rb") as stream:

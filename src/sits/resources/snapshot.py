@@ -142,6 +142,12 @@ def _declared(resource: Resource | Declared, file: str) -> Declared:
     return resource if isinstance(resource, Declared) else Declared(resource, file)
 
 
+def anchored(declared: Declared) -> Resource:
+    """The resource with its paths made absolute: as it may be read elsewhere than where its file lies."""
+    resource = declared.resource
+    return _anchored(resource, declared.folder) if isinstance(resource, Model) else resource
+
+
 def _references(model: Model) -> Iterator[tuple[Path, str]]:
     if model.spec.api_key is not None:
         yield ("spec", "apiKey"), model.spec.api_key

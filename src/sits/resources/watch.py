@@ -129,6 +129,21 @@ class Reloader:
         """`prepare` and `apply` in one."""
         return self.apply(self.prepare(), now)
 
+    def adopt(self, declared: Sequence[Resource], origin: str, now: float) -> Snapshot:
+        """Serve by these resources instead of the files, until a file changes; `origin` says in messages where they come from.
+
+        Raises:
+            ConfigError: they cannot be used here; the old snapshot stays.
+        """
+        reading = Reading(tuple(Declared(resource, origin) for resource in declared), (), self._seen or "")
+        self._take(reading, now)
+        return self.current
+
+    @property
+    def declared(self) -> tuple[Declared, ...]:
+        """What is in force by declaration, without what is registered."""
+        return self._reading.declared
+
     def refresh(self, now: float) -> Snapshot:
         """Compile again with what is registered now, without a look at the files; for the API, which wants the error.
 

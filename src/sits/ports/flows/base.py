@@ -2,25 +2,35 @@
 
 What every adapter promises:
 
-- A flow is a coroutine function that does nothing by itself: all effects are steps, all waiting is `sleep` and `signal`. After a
-  crash it is run again from the top; steps that had ended give their remembered results and are not run again.
-- A step runs at least once and its result is remembered once: a crash between effect and memory runs it again, so steps must be
-  idempotent (they get the same `Step.key` each time).
-- `start` with an id that was started is no error and starts nothing (also after it ended).
-- `send` has returned: the signal will be received, once, also by a flow that does not wait for it yet. Signals of one name come in order.
-- Bodies must be deterministic: time and randomness come from the context.
+- A flow is a coroutine function that does nothing by itself: all effects are steps, all waiting is `sleep` and `signal`. After
+  a crash it is run again from the top; steps that had ended give their remembered results and are not run again.
+- A step runs at least once and its result is remembered once: a crash between effect and memory runs it again, so steps must
+  be idempotent (they get the same `Step.key` each time). Steps may run at the same time (`asyncio.gather`).
+- At most one process runs a flow. When it dies another takes the flow up after the port's `lease` (seconds) at the latest.
+- `start` with an id that was started is no error and starts nothing, also after it ended, for as long as ended flows are kept.
+- `send` has returned: the signal will be received, once, also by a flow that does not wait for it yet. Signals of one name
+  come in order.
+- Bodies must be deterministic: time and randomness come from the context. A flow that asks for something else when it is run
+  again than what is remembered of it fails, and its `error` says so.
+- Inputs, results and payloads are at most `LARGEST` bytes, ids at most `LONGEST_ID` bytes in UTF-8. A flow asks for at most
+  10,000 steps, sleeps and signals (the server of Temporal ends it at about 8,000) and gets at most 10,000 signals.
 - No call takes longer than the port's `timeout`; then, or when the server is away, it raises `state_unavailable`. Running flows
   wait for the server and go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 Status = Literal["running", "done", "failed", "cancelled"]
+
+LARGEST = 1024 * 1024
+"""Bytes of an input, a result or a payload."""
+LONGEST_ID = 400
+"""Bytes of a flow's id in UTF-8."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -32,11 +42,21 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """How often a failing step is tried and how long is waited between: `first` seconds, doubled each time up to `longest`."""
+    """How often a failing step is tried and how long is waited between: `first` seconds, doubled each time up to `longest`.
+
+    Only failures count as tries: a step whose process died is run again without that.
+    """
 
     attempts: int = 3
     first: float = 0.2
     longest: float = 10.0
+
+    def wait(self, attempt: int) -> float:
+        """Seconds to wait after the try of that number failed."""
+        return float(min(self.longest, self.first * 2.0 ** min(attempt - 1, 60)))
+
+
+DEFAULT_RETRY = Retry()
 
 
 class State(msgspec.Struct, frozen=True):
@@ -55,7 +75,7 @@ class Context(Protocol):
 
     id: str
 
-    async def step(self, name: str, input: bytes = b"", *, retry: Retry = Retry()) -> bytes:
+    async def step(self, name: str, input: bytes = b"", *, retry: Retry = DEFAULT_RETRY) -> bytes:
         """Run a declared step, or give its remembered result.
 
         Raises:
@@ -67,7 +87,7 @@ class Context(Protocol):
         """Wait durably: the time goes on while nobody runs."""
         ...
 
-    async def signal(self, name: str, *, timeout: float | None = None) -> bytes | None:
+    async def signal(self, name: str, *, timeout: float | None = None) -> bytes | None:  # noqa: ASYNC109 - durable, not the loop's
         """The next signal of that name; None when none came within `timeout` seconds."""
         ...
 
@@ -110,7 +130,8 @@ class Flows(Protocol):
         """Start a flow; durable when the call returns.
 
         Raises:
-            SitsError: `not_found`, no such flow is declared; `state_unavailable`: repeat it.
+            SitsError: `not_found`, no such flow is declared; `invalid_request`, the id or the input is too long;
+                `state_unavailable`: repeat it.
         """
         ...
 
@@ -118,7 +139,8 @@ class Flows(Protocol):
         """Send a signal to a flow; the same non-empty `key` is received once.
 
         Raises:
-            SitsError: `not_found`, no such flow; `state_unavailable`.
+            SitsError: `not_found`, no such flow, or it has ended; `invalid_request`, the payload is too long;
+                `state_unavailable`: with a key it may be repeated.
         """
         ...
 
@@ -126,7 +148,11 @@ class Flows(Protocol):
         """How a flow stands; None when it was never started."""
         ...
 
-    async def result(self, id: str, *, timeout: float) -> State:
+    async def states(self, *, status: Status | None = None, limit: int = 100) -> Sequence[State]:
+        """At most `limit` flows, running ones first, without outputs and errors. May lag a second behind: Temporal's does."""
+        ...
+
+    async def result(self, id: str, *, timeout: float) -> State:  # noqa: ASYNC109 - what it raises is part of the contract
         """Wait until the flow has ended; its state.
 
         Raises:
@@ -135,7 +161,11 @@ class Flows(Protocol):
         ...
 
     async def cancel(self, id: str) -> None:
-        """Stop a flow at its next wait; one that has ended stays as it is."""
+        """End a flow at once: its body goes no further, steps under way may. One that has ended stays as it is.
+
+        Raises:
+            SitsError: `not_found`; `state_unavailable`: repeat it.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from sits.inner.errors import Code, SitsError
 
@@ -28,8 +30,12 @@ def free_port() -> int:
 class ServerProcess:
     """One server. In a `with` it is running inside and gone after; `kill` and `start` may be called in between.
 
-    `ready` is asked until it is true, at most `seconds` long; it may raise OSError for "not yet".
+    `ready` is asked until it is true, at most `seconds` long; it may raise OSError for "not yet". `user` is whom it runs as, with
+    that user's own group and no others.
     """
+
+    stop_signal = signal.SIGTERM
+    """What asks it to end soon, whoever is still connected."""
 
     def __init__(
         self,
@@ -70,8 +76,8 @@ class ServerProcess:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=self._env,
-                user=self._user,
                 start_new_session=True,
+                **as_user(self._user),
             )
         give_up = time.monotonic() + self._seconds
         while not self._is_ready():
@@ -87,14 +93,16 @@ class ServerProcess:
 
     def stop(self) -> None:
         """Ask it to end, kill it when it stays. Safe to repeat."""
-        self._end(signal.SIGTERM)
+        self._end(self.stop_signal)
 
     def pause(self) -> None:
-        """Stop it where it stands (SIGSTOP): it keeps its connections and answers nothing."""
+        """Stop all of it where it stands (SIGSTOP): it keeps its connections and answers nothing."""
         os.killpg(self.pid, signal.SIGSTOP)
+        _signal(_offspring(self.pid), signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it go on."""
+        _signal(_offspring(self.pid), signal.SIGCONT)
         os.killpg(self.pid, signal.SIGCONT)
 
     def __enter__(self) -> ServerProcess:
@@ -113,9 +121,15 @@ class ServerProcess:
         process = self._process
         if process is None:
             return
+        # Seen before it dies: after that nobody knows whose they were. Some are in groups of their own (those of PostgreSQL).
+        offspring = _offspring(process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        if how is signal.SIGKILL:
+            _signal(offspring, how)
+        _signal(offspring, signal.SIGCONT)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGCONT)
-            os.killpg(process.pid, how)
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -123,7 +137,54 @@ class ServerProcess:
             process.wait()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        _signal(offspring, signal.SIGKILL)
+        give_up = time.monotonic() + _STOP_SECONDS
+        while any(map(_is_alive, offspring)) and time.monotonic() < give_up:
+            time.sleep(0.005)
         self._process = None
+
+
+def as_user(user: str | None) -> dict[str, Any]:
+    """The arguments for `subprocess` to run something as `user`; none for None."""
+    return {} if user is None else {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+
+
+_Born = tuple[int, str]
+"""A process: its id and when it was started, so that a later one of the same id is not taken for it."""
+
+
+def _offspring(pid: int) -> list[_Born]:
+    """The processes that descend from `pid`, as /proc(5) has them."""
+    children: dict[int, list[_Born]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal() and (about := _about(int(folder.name))) is not None:
+            _, parent, born = about
+            children.setdefault(parent, []).append((int(folder.name), born))
+    found = list(children.get(pid, ()))
+    for child, _ in found:  # grows as we go
+        found += children.get(child, ())
+    return found
+
+
+def _about(pid: int) -> tuple[str, int, str] | None:
+    """The state, the parent and the time of birth of a process; None when there is none."""
+    with contextlib.suppress(OSError):
+        # The name, in brackets, may hold anything; the rest is fields 3 and on.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return fields[0], int(fields[1]), fields[19]
+    return None
+
+
+def _is_alive(process: _Born) -> bool:
+    about = _about(process[0])
+    return about is not None and about[2] == process[1] and about[0] not in "ZX"
+
+
+def _signal(processes: Sequence[_Born], how: signal.Signals) -> None:
+    for process in processes:
+        if _is_alive(process):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process[0], how)
 
 
 def answers(port: int, question: bytes, answer: bytes) -> Callable[[], bool]:

@@ -3,15 +3,20 @@
 What every adapter promises:
 
 - A collection has one dimension, given when it is first used, and partitions; a search never leaves its partition.
-- Vectors are float32 of shape `(dimension,)`, of any length but zero: they are normalised on the way in. Scores are cosines, -1 to 1,
-  within 0.01 of the exact value; exact ones are not promised beyond a few thousand items (recall of the top 5 at least 0.95).
+- Vectors are float32 of shape `(dimension,)`, of any length but zero: they are normalised on the way in. Scores are cosines,
+  -1 to 1, to six decimals, within 0.01 of the exact value. Beyond a few thousand items the nearest may be missed: recall of the
+  top 5 is at least 0.95 for vectors that lie in clusters, as embeddings do (not for noise of many dimensions).
 - `upsert` and `delete` have returned: every later call sees them, and they outlive a kill -9 of the gateway (of the embedded
   adapter: from the next `flush`, at the latest a second later).
-- An item is whole: vector and fields change together.
+- An item is whole: vector and fields change together. A call with several items may stop between two of them.
 - Filters are exact: what `where` excludes never comes back.
-- Names of collections are `[a-z][a-z0-9_]{0,40}`; partitions and ids are text without NUL, at most 256 bytes.
-- No call takes longer than the index's `timeout`; then, or when the server is away, it raises `state_unavailable`. When the server
-  is back the next call works.
+- Text, numbers and truth values are three kinds; a clause is met only by a value of its own kind (`ne` by the others too).
+  Text is ordered by its UTF-8 bytes, truth values are not ordered. Numbers are doubles: finite, whole ones at most 2**53 from
+  zero.
+- Names of collections are `[a-z][a-z0-9_]{0,40}`; partitions and ids are text without NUL of 1 to 256 bytes, names of fields of
+  1 to 64; the fields of an item are at most 8 KiB as JSON.
+- No call takes longer than the index's `timeout`; then, or when the server is away, it raises `state_unavailable`. When the
+  server is back the next call works.
 """
 
 from __future__ import annotations
@@ -26,9 +31,24 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Vector = npt.NDArray[np.float32]
+else:
+    # The base install has no numpy, and a gateway that uses no vectors need not import it.
+    Vector = object
 
 Scalar = str | int | float | bool
 Operator = Literal["eq", "ne", "lt", "le", "gt", "ge", "in"]
+
+LONGEST_TEXT = 256
+"""Bytes of a partition or id in UTF-8."""
+LONGEST_FIELD = 64
+"""Bytes of the name of a field."""
+LARGEST_FIELDS = 8 * 1024
+"""Bytes of an item's fields as JSON."""
+LARGEST_DIMENSION = 8192
+MOST_HITS = 1000
+"""The largest `k`."""
+LARGEST_PAGE = 10_000
+"""The largest `limit` of `ids`."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -70,16 +90,24 @@ class Vectors(Protocol):
         ...
 
     async def upsert(self, collection: str, partition: str, items: Sequence[Item]) -> None:
-        """Put items in, over those of the same ids.
+        """Put items in, over those of the same ids; of two with one id the later wins.
 
         Raises:
-            SitsError: `invalid_request`, a wrong dimension, a zero or not finite vector, a bad name; `not_found`, no such collection;
+            SitsError: `invalid_request`, a wrong dimension, a zero or not finite vector, a bad name; `not_found`, no such
+                collection; `request_too_large`, the collection would pass the cap that the index was opened with;
                 `state_unavailable`: repeat it, nothing is doubled.
         """
         ...
 
     async def search(
-        self, collection: str, partition: str, vector: Vector, *, k: int, floor: float = -1.0, where: Sequence[Clause] = ()
+        self,
+        collection: str,
+        partition: str,
+        vector: Vector,
+        *,
+        k: int,
+        floor: float = -1.0,
+        where: Sequence[Clause] = (),
     ) -> list[Hit]:
         """The `k` nearest items that meet every clause and score at least `floor`, best first; ties in the order of ids."""
         ...
@@ -105,7 +133,7 @@ class Vectors(Protocol):
         ...
 
     async def drop(self, collection: str, partition: str | None = None) -> None:
-        """Take away a partition, or the whole collection."""
+        """Take away a partition, or the whole collection. One that is not there is no error."""
         ...
 
     async def flush(self) -> None:

@@ -1,0 +1,99 @@
+"""A node's part in its cluster: what it pushes, what it takes, and when.
+
+- At the start, and whenever files change, the declared resources are held against the cluster's configuration. Files that the
+  cluster never had are pushed; at the start, files that it had before are old ones, and what is in force is taken instead. A
+  change while we run is always somebody's wish, so it is pushed, also when it goes back to something earlier.
+- What another node pushes is taken when it compiles here. If not, the old stays, and our row says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from sits.gateway.cluster import Cluster
+from sits.inner.errors import Code, SitsError
+from sits.resources.problem import ConfigError
+from sits.resources.snapshot import anchored, content_hash
+from sits.resources.watch import Reloader
+
+_log = logging.getLogger("sits.cluster")
+
+
+class Membership:
+    """Keeps the reloader of a node and its cluster in step. `took` is called after each change that was taken."""
+
+    def __init__(self, cluster: Cluster, reloader: Reloader, *, push: bool, wall: Callable[[], float]) -> None:
+        self.cluster = cluster
+        self._reloader = reloader
+        self._push = push
+        self._wall = wall
+        self._files = ""
+        """Hash of what our files declare."""
+        self._held = 0
+        """The cluster's version that we serve by; 0: our own files."""
+        self._refused = 0
+        self._error = ""
+        self._turn = asyncio.Lock()
+
+    def tell(self) -> tuple[int, str, str]:
+        """For our row: the version, the hash of the snapshot, why not the newest."""
+        return self._held, self._reloader.status.hash, self._error
+
+    async def begin(self) -> None:
+        """The files were read for the first time, and the cluster's state is known or away."""
+        self._files = self._declared()
+        if self.cluster.config is None or not self.cluster.knew(self._files):
+            await self.files_changed()
+        else:
+            await self.catch_up()
+
+    async def files_changed(self) -> None:
+        """The files were read and are in force here: pass them on."""
+        async with self._turn:
+            declared = self._declared()
+            if declared == self._files and self._held:
+                return
+            self._files = declared
+            if not self._push:
+                return
+            try:
+                pushed = await self.cluster.push([anchored(one) for one in self._reloader.declared], declared)
+            except SitsError as error:
+                if error.code is not Code.CONFLICT:
+                    self._error = f"not pushed yet: {error.message}"
+                    _log.warning("%s", self._error)
+                    return
+            else:
+                self._held, self._error = pushed.version, ""
+                _log.info("configuration %d of the cluster (%s) is ours", pushed.version, pushed.hash[:12])
+                return
+        await self.catch_up()
+
+    async def catch_up(self) -> bool:
+        """Take the cluster's configuration if it is newer than what we have; whether the snapshot may have changed."""
+        async with self._turn:
+            config = self.cluster.config
+            if config is None or config.version in (self._held, self._refused):
+                return False
+            origin = f"(cluster, version {config.version} by {config.who})"
+            try:
+                if config.hash != self._files or self._held:
+                    self._reloader.adopt(config.unpacked(), origin, self._wall())
+            except (ConfigError, SitsError) as error:
+                said = error.message if isinstance(error, SitsError) else str(error)
+                self._refused, self._error = config.version, said
+                _log.error("configuration %d of %s cannot be used here, the old one stays: %s", config.version, config.who, said)
+                return False
+            self._held, self._refused, self._error = config.version, 0, ""
+            _log.info("configuration %d of %s is in force here", config.version, config.who)
+            return True
+
+    async def settle(self) -> None:
+        """Push what could not be pushed before, now that the bus is back."""
+        if self._error.startswith("not pushed yet"):
+            await self.files_changed()
+
+    def _declared(self) -> str:
+        return content_hash(one.resource for one in self._reloader.declared)

@@ -1,0 +1,160 @@
+"""The ledger of one process: what every attempt used and cost, kept before the client has the end of its answer.
+
+    write: a copy into the journal (memory that outlives the process)  ->  drain: batches into the table, once a second
+
+What `write` returned from is never lost by the death of the process, by kill -9 too: the bound is 0 entries. A power failure, or
+a crash of the kernel, may take what was written since the journal was last brought to the disk: `TICK_SECONDS` and the time
+that the disk takes for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from sits.inner.errors import Code, SitsError
+from sits.state.ledger.drain import Drain
+from sits.state.ledger.entry import Entry
+from sits.state.ledger.journal import FOLDER, SEGMENT_BYTES, SEGMENTS, Journal
+from sits.state.ledger.table import LedgerTable
+
+TICK_SECONDS = 1.0
+ORPHAN_TICKS = 10
+"""Every so many ticks somebody looks for the journals of the dead."""
+COMPLAINT_SECONDS = 60.0
+"""How often the same trouble is logged."""
+_log = logging.getLogger("sits.ledger")
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What the ledger did so far, for metrics: all but `waiting` only ever rise."""
+
+    written: int
+    dropped: int
+    """Entries that there was no room for: the books are incomplete."""
+    drained: int
+    damaged: int
+    failures: int
+    """Times that the table did not take a batch."""
+    waiting: int
+    """Bytes in the journal that the table has not got yet."""
+
+
+class Ledger:
+    """Open it after the fork, `start` it, `write` from one thread, `close` it. Several processes may share a data folder."""
+
+    def __init__(
+        self,
+        data: Path,
+        table: LedgerTable,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        segments: int = SEGMENTS,
+        tick_seconds: float = TICK_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """`table` becomes the ledger's own: it is closed with it.
+
+        Raises:
+            SitsError: `internal_error`, the folder cannot be made.
+        """
+        folder = data / FOLDER
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise SitsError(Code.INTERNAL, f"{error.filename or folder}: {error.strerror}") from error
+        self._journal = Journal(folder, clock=clock, wall=wall, segment_bytes=segment_bytes, segments=segments, entropy=entropy)
+        self._table = table
+        self._drain = Drain(folder, table, self._journal)
+        self._tick_seconds = tick_seconds
+        self._clock = clock
+        self._wake = threading.Event()
+        self._journal.on_turn = self._wake.set
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._failures = 0
+        self._complained: dict[str, float] = {}
+        self._dropped_told = 0
+        self._ticks = 0
+        self.write: Callable[[Entry], None] = self._journal.write
+        """Keep an entry. Never raises, never waits; from its return on the entry outlives the process."""
+
+    def start(self) -> None:
+        """Make the first segments ready and begin to drain: first what earlier processes left."""
+        self._journal.spare_up()
+        self._thread = threading.Thread(target=self._run, name="sits-ledger", daemon=True)
+        self._thread.start()
+
+    def tick(self) -> None:
+        """One round of the drain; the thread does this. Never raises: what goes wrong is logged, and tried again."""
+        orphans = self._ticks % ORPHAN_TICKS == 0
+        self._ticks += 1
+        try:
+            self._drain.own()
+            if orphans:
+                self._drain.orphans()
+        except SitsError as error:
+            self._failures += 1
+            self._complain("table", "the table does not take entries, they stay in the journal", error.message)
+        except OSError as error:
+            self._failures += 1
+            self._complain("journal", "the journal is in trouble", str(error))
+        except Exception:  # A defect in here must not end the drain: the journal would fill up.
+            self._failures += 1
+            _log.exception("a defect while draining the ledger")
+        journal = self._journal
+        if journal.dropped != self._dropped_told:
+            self._dropped_told = journal.dropped
+            self._complain("dropped", f"{journal.dropped} entries were dropped so far: the books are incomplete", journal.trouble)
+
+    def figures(self) -> Figures:
+        """What was done so far."""
+        journal = self._journal
+        live = [*journal.closed, *([journal.active] if journal.active is not None else [])]
+        return Figures(
+            journal.written,
+            journal.dropped,
+            self._drain.drained,
+            self._drain.damaged,
+            self._failures,
+            sum(segment.at - segment.drained for segment in live),
+        )
+
+    def close(self) -> None:
+        """Take no more entries and drain what there is. What the table does not take now stays for the next start.
+
+        Waits for the disk and the table: call it from a worker thread. Safe to repeat.
+        """
+        if self._closing:
+            return
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._journal.close()
+        self.tick()
+        while self._journal.closed:
+            self._journal.closed.popleft().leave()
+        self._table.close()
+
+    def _run(self) -> None:
+        while not self._closing:
+            self.tick()
+            self._wake.wait(self._tick_seconds)
+            self._wake.clear()
+
+    def _complain(self, kind: str, what: str, why: str) -> None:
+        """Say it, though not every second."""
+        now = self._clock()
+        if now - self._complained.get(kind, -math.inf) >= COMPLAINT_SECONDS:
+            self._complained[kind] = now
+            _log.error("%s: %s", what, why)

@@ -1,0 +1,285 @@
+"""Both tables of the ledger give the same answers to the same questions."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ledger_kit import NOW, abandon, entries, entry, opened
+
+from sits.inner.errors import Code, SitsError
+from sits.inner.event import Usage
+from sits.ports.servers import free_port
+from sits.ports.servers.postgres import PostgresServer
+from sits.resources.kinds import Cost
+from sits.state.ledger import Entry, LedgerTable, Price, Query, open_table, price_of
+from sits.state.ledger.audit import audit
+from sits.state.ledger.entry import Row, entry_of, row_of
+from sits.state.ledger.journal import FOLDER
+from sits.state.ledger.postgres_table import PostgresTable
+from sits.state.ledger.sqlite_table import FILE, MIGRATIONS, SqliteTable
+from sits.state.ledger.table import Page, Progress, Sums, Uneven
+
+DAY = 86_400.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LedgerTable]:
+    if request.param == "sqlite":
+        opened_table = open_table(tmp_path)
+    else:
+        opened_table = open_table(tmp_path, request.getfixturevalue("server").address)
+        assert isinstance(opened_table, PostgresTable)
+        opened_table.rows("SELECT 1", ())
+        opened_table.rows("TRUNCATE ledger_entries, ledger_segments", ())
+    yield opened_table
+    opened_table.close()
+
+
+def fill(table: LedgerTable, written: list[Entry], segment: str = "S") -> list[Row]:
+    rows = [row_of(segment, number, one) for number, one in enumerate(written)]
+    assert table.add(rows, Progress(segment, len(rows), len(rows))) == len(rows)
+    return rows
+
+
+BOOKS = [
+    entry(
+        0,
+        key="张三",
+        model="a",
+        final=False,
+        outcome="upstream_error",
+        status=502,
+        input_tokens=None,
+        output_tokens=None,
+        cost=None,
+    ),
+    entry(1, key="张三", model="b", attempt=2, cost=10, cached_tokens=7, reasoning_tokens=3),
+    entry(2, key="李四", model="a", cost=0, input_tokens=0, output_tokens=0, estimated=True),
+    entry(3, key="李四", model="a", team="b", cost=5, time=NOW + 2 * DAY),
+]
+
+
+def test_what_was_added_is_found_again_in_the_order_of_time(table: LedgerTable) -> None:
+    rows = fill(table, BOOKS[::-1])
+    assert table.entries(Query()) == Page(sorted(rows, key=lambda row: row[2] or 0), None)
+    assert [entry_of(row) for row in table.entries(Query()).rows] == BOOKS
+    assert table.of_segment("S", 1, 2) == rows[1:3]
+    assert table.of_segment("T", 0, 9) == []
+
+
+FILTERS: dict[str, tuple[Query, list[int]]] = {
+    "key": (Query(key="张三"), [0, 1]),
+    "key and model": (Query(key="李四", model="a"), [2, 3]),
+    "team": (Query(team="b"), [3]),
+    "outcome": (Query(outcome="upstream_error"), [0]),
+    "request": (Query(request_id="req-2"), [2]),
+    "since takes its moment": (Query(since=NOW + 1), [1, 2, 3]),
+    "until leaves its moment": (Query(until=NOW + 1), [0]),
+    "nobody": (Query(key="王五"), []),
+    "a quote is only a quote": (Query(key="' OR 1=1 --"), []),
+}
+
+
+@pytest.mark.parametrize(("query", "found"), FILTERS.values(), ids=FILTERS.keys())
+def test_a_query_finds_what_it_means(table: LedgerTable, query: Query, found: list[int]) -> None:
+    fill(table, BOOKS)
+    assert [entry_of(row) for row in table.entries(query).rows] == [BOOKS[number] for number in found]
+
+
+def test_sums_count_what_is_known(table: LedgerTable) -> None:
+    fill(table, BOOKS)
+    assert table.sums(Query(), ("key",)) == [
+        Sums(("张三",), 1, 2, 1, 100, 20, 7, 3, 10, 0, 1),
+        Sums(("李四",), 2, 2, 0, 100, 20, 0, 0, 5, 1, 0),
+    ]
+    assert table.sums(Query()) == [Sums((), 3, 4, 1, 200, 40, 7, 3, 15, 1, 1)]
+    assert table.sums(Query(key="王五")) == [Sums((), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)]
+    assert table.sums(Query(key="王五"), ("key",)) == []
+
+
+def test_days_are_days_of_utc(table: LedgerTable) -> None:
+    fill(table, BOOKS)
+    fill(table, [entry(1, time=1764460799.999999), entry(2, time=1764460800.0)], "T")
+    found = table.sums(Query(), ("day", "key"))
+    assert [(one.group, one.attempts) for one in found] == [
+        (("2025-11-29", "张三"), 2),
+        (("2025-11-29", "李四"), 1),
+        (("2025-11-29", "爱丽丝"), 1),
+        (("2025-11-30", "爱丽丝"), 1),
+        (("2025-12-01", "李四"), 1),
+    ]
+
+
+def test_groups_and_entries_are_turned_page_by_page(table: LedgerTable) -> None:
+    fill(table, [entry(number // 2, key=f"k{number % 5}", request_id=f"r{number}") for number in range(20)])
+    groups, after = [], None
+    while page := table.sums(Query(), ("key", "day"), after=after, limit=2):
+        groups += page
+        after = page[-1].group
+    assert [one.group[0] for one in groups] == ["k0", "k1", "k2", "k3", "k4"]
+    assert sum(one.attempts for one in groups) == 20
+    seen, cursor = [], None
+    while True:
+        found = table.entries(Query(), after=cursor, limit=3)
+        seen += [row[3] for row in found.rows]
+        cursor = found.next
+        if cursor is None:
+            break
+    assert seen == [f"r{number}" for number in range(20)]
+
+
+def test_adding_again_changes_nothing_and_never_goes_back(table: LedgerTable) -> None:
+    rows = fill(table, BOOKS)
+    other = [row_of("S", 0, entry(99))]
+    assert table.add(rows[:2], Progress("S", 2, 2)) == 0
+    assert table.add(other, Progress("S", 1, 1)) == 0
+    assert table.of_segment("S", 0, 9) == rows
+    assert table.uneven() == []
+
+
+def test_a_table_that_lost_or_gained_entries_says_so(table: LedgerTable) -> None:
+    fill(table, BOOKS)
+    assert table.add([], Progress("S", 6, 6)) == 0
+    assert table.add([row_of("T", 0, entry(1)), row_of("T", 1, entry(2))], Progress("T", 1, 1)) == 2
+    assert table.uneven() == [Uneven("S", 6, 4), Uneven("T", 1, 2)]
+
+
+_numbers = itertools.count()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(written=st.lists(entries, min_size=1, max_size=12))
+def test_any_entry_can_be_kept_and_sums_are_those_of_the_entries(table: LedgerTable, written: list[Entry]) -> None:
+    before = table.sums(Query())[0]
+    segment = f"S{next(_numbers)}"
+    rows = fill(table, written, segment)
+    assert table.of_segment(segment, 0, 99) == rows
+    after = table.sums(Query())[0]
+    assert (after.cost - before.cost, after.attempts - before.attempts, after.requests - before.requests) == (
+        sum(one.cost or 0 for one in written),
+        len(written),
+        sum(one.final for one in written),
+    )
+
+
+REFUSED: dict[str, tuple[Callable[[LedgerTable], object], str]] = {
+    "no such dimension": (lambda table: table.sums(Query(), ("secret",)), "'secret' is no dimension"),  # type: ignore[arg-type]
+    "too few values": (lambda table: table.sums(Query(), ("key", "day"), after=("a",)), "needs 2 values"),
+    "no day": (lambda table: table.sums(Query(), ("day",), after=("soon",)), "'soon' is no day"),
+}
+
+
+@pytest.mark.parametrize(("ask", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_question_without_sense_is_refused(table: LedgerTable, ask: Callable[[LedgerTable], object], words: str) -> None:
+    with pytest.raises(SitsError, match=words) as refused:
+        ask(table)
+    assert refused.value.code is Code.INVALID_REQUEST
+
+
+def test_threads_take_turns(table: LedgerTable) -> None:
+    threads = [threading.Thread(target=fill, args=(table, BOOKS, f"S{number}")) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert table.sums(Query())[0].attempts == 24
+
+
+@pytest.mark.parametrize("table", ["postgresql"], indirect=True)
+def test_a_ledger_on_postgresql_rides_out_a_killed_server(server: PostgresServer, tmp_path: Path, table: LedgerTable) -> None:
+    ledger = opened(tmp_path, open_table(tmp_path, server.address))
+    for number in range(50):
+        ledger.write(entry(number, key="rides"))
+    ledger.tick()
+    server.kill()
+    for number in range(50, 100):
+        ledger.write(entry(number, key="rides"))
+    ledger.tick()
+    assert (ledger.figures().failures, ledger.figures().drained) == (1, 50)
+    server.start()
+    ledger.tick()
+    other = open_table(tmp_path, server.address)
+    assert other.sums(Query(key="rides"))[0].attempts == 100
+    assert audit(tmp_path / FOLDER, other).complete
+    other.close()
+    abandon(ledger)
+
+
+def test_a_server_that_is_away_is_no_error_until_it_is_asked(tmp_path: Path) -> None:
+    table = open_table(tmp_path, f"postgresql://sits@127.0.0.1:{free_port()}/postgres")
+    with pytest.raises(SitsError, match="the ledger in PostgreSQL") as refused:
+        table.entries(Query())
+    assert refused.value.code is Code.STATE_UNAVAILABLE
+    table.close()
+
+
+def test_an_address_of_nothing_we_know_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SitsError, match="'redis' is no kind of ledger"):
+        open_table(tmp_path, "redis://127.0.0.1")
+
+
+def test_a_ledger_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / FILE)
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    connection.close()
+    with pytest.raises(SitsError, match="use a newer sits"):
+        open_table(tmp_path)
+
+
+def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("this is no database, it is a text of some length" * 30)
+    with pytest.raises(SitsError, match=FILE) as refused:
+        open_table(tmp_path)
+    assert refused.value.code is Code.STATE_UNAVAILABLE
+
+
+def test_the_file_is_its_owners_and_safe_against_a_power_failure(tmp_path: Path) -> None:
+    table = SqliteTable(tmp_path)
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+    assert (table.rows("PRAGMA journal_mode", ()), table.rows("PRAGMA synchronous", ())) == ([("wal",)], [(2,)])
+    table.close()
+
+
+def test_several_that_open_a_new_ledger_at_once_all_can(tmp_path: Path) -> None:
+    tables: list[LedgerTable] = []
+    threads = [threading.Thread(target=lambda: tables.append(open_table(tmp_path))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(tables) == 6
+    for table in tables:
+        table.close()
+
+
+PRICE = price_of(Cost(input_per_million=0.15, output_per_million=0.6))
+COSTS: dict[str, tuple[Price, Usage | None, int | None]] = {
+    "both kinds of token": (PRICE, Usage(1000, 500), 150_000 + 300_000),
+    "cached tokens are part of the input": (Price(1000, 0, 100, 1250), Usage(100, 0, 40, None, 20), 40 + 4 + 25),
+    "half up": (Price(1, 0), Usage(500, 0), 1),
+    "less than half": (Price(1, 0), Usage(499, 0), 0),
+    "an explicit zero is free": (PRICE, Usage(0, 0), 0),
+    "unknown output": (PRICE, Usage(10, None), None),
+    "unknown output that costs nothing": (Price(1000, 0), Usage(10, None), 10),
+    "nothing known": (PRICE, None, None),
+    "nothing known of what is free": (Price(), None, 0),
+    "more cached than there was": (Price(1000, 0, 0, 0), Usage(10, 0, 40), 0),
+}
+
+
+@pytest.mark.parametrize(("price", "usage", "cost"), COSTS.values(), ids=COSTS.keys())
+def test_tokens_cost_whole_nano_dollars(price: Price, usage: Usage | None, cost: int | None) -> None:
+    assert price.of(usage) == cost
