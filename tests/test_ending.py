@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from sits.inner.ending import end
+from sits.gateway.ending import end
 
 
 def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:

@@ -50,7 +50,8 @@ class Wire(msgspec.Struct, frozen=True):
     def streams(self, *texts: str, end: bool = True) -> list[Step]:
         """A streamed answer, step by step."""
         pieces = [chunk(self.text(text)) for text in texts]
-        return [self.head(), *pieces, *([chunk(self.closing), LAST_CHUNK] if end else [])]
+        closing = self.closing.replace(b"WHOLE", json.dumps("".join(texts), ensure_ascii=False)[1:-1].encode())
+        return [self.head(), *pieces, *([chunk(closing), LAST_CHUNK] if end else [])]
 
     def head(self) -> bytes:
         opening = [self.opening] if self.opening else []
@@ -119,7 +120,7 @@ OPENAI_RESPONSES = Wire(
     _event("response.created", response=_response("in_progress"))
     + _event("response.output_item.added", output_index=0, item={"type": "message", "id": "msg_1", "content": []}),
     _event("response.output_text.delta", item_id="msg_1", output_index=0, content_index=0, delta="TEXT"),
-    _event("response.completed", response=_response("completed", "")),
+    _event("response.completed", response=_response("completed", "WHOLE")),
     b'event: response.output_text.delta\ndata: {"type"\n\n',
     _event("error", error=_QUOTA, **{k: v for k, v in _QUOTA.items() if k != "type"}),
 )

@@ -1,10 +1,10 @@
 """The semantic cache on labelled pairs of questions, English and Chinese, beside rules that go by the vector alone.
 
-`data/semantic_pairs.jsonl`, one pair a line: `a` is kept, `b` is asked for. `same`: whether `a`'s answer answers `b`; `kind` is
+`semantic_pairs.jsonl`, one pair a line: `a` is kept, `b` is asked for. `same`: whether `a`'s answer answers `b`; `kind` is
 `light` or `heavy` for rewordings, else what tells the two apart. Splits: `tune`, which the tables and guards were made with;
-`test`, of the same writing, that they were not looked at with; `later`, written after they were frozen, by the same author;
-`link` only says that questions of several pairs are one. The bounds are held on `test`; `later` is shown beside it, since it
-says more about questions that nobody thought of.
+`test`, kept aside meanwhile, though whoever wrote the tables had written these pairs too; `later`, written on other topics after
+the tables were frozen; `link` only says that questions of several pairs are one. The bounds are held on `test`. `later` is shown
+beside it, and says more about questions that nobody thought of.
 
 The vector-only rule takes the cosine of the texts as they are and the same threshold; the second rule is GPTCache's default
 (`SearchDistanceEvaluation`, similarity_threshold 0.8): a squared distance of at most 0.8 of 4, which is a cosine of 0.6. All use
@@ -14,13 +14,14 @@ the same embedder.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib.resources
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -68,7 +69,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 def pairs() -> list[Pair]:
     """The labelled set."""
-    text = importlib.resources.files("sits.bench").joinpath("data/semantic_pairs.jsonl").read_bytes()
+    text = importlib.resources.files("sits.bench").joinpath("semantic_pairs.jsonl").read_bytes()
     return [msgspec.json.decode(line, type=Pair) for line in text.splitlines()]
 
 
@@ -189,12 +190,13 @@ async def _ours(chosen: Sequence[Pair], embedder: Embedder) -> set[str]:
 async def _crowded(everything: Sequence[Pair], embedder: Embedder) -> Figure:
     """Every question of the set in one partition, asked for by every other: who is answered with another question's answer."""
     groups = _groups(everything)
-    cache = await opened(embedder, MemoryVectors())
     kept = {pair.a for pair in everything}
-    for text in sorted(kept):
-        await cache.store(_query(text, "all", None), answer(text), _NOW, cache.moment)
     asked = sorted({pair.b for pair in everything} - kept)
-    found = [(text, await cache.lookup(_query(text, "all", None), _NOW)) for text in asked]
+    async with _embedded() as vectors:
+        cache = await opened(embedder, vectors)
+        for text in sorted(kept):
+            await cache.store(_query(text, "all", None), answer(text), _NOW, cache.moment)
+        found = [(text, await cache.lookup(_query(text, "all", None), _NOW)) for text in asked]
     wrong = [(text, hit.text) for text, hit in found if hit is not None and groups(text) != groups(hit.text)]
     hits = sum(hit is not None for _, hit in found)
     said = f"{len(kept)} questions kept, {len(asked)} others asked: {hits} hits, {len(wrong)} wrong"
@@ -271,21 +273,17 @@ async def _timed(everything: Sequence[Pair], crowd: int, seed: int, embedder: Em
     draw = random.Random(seed)  # noqa: S311
     texts = sorted({pair.a for pair in everything})
     asked = [pair.b for pair in everything if pair.a != pair.b]
-    with tempfile.TemporaryDirectory(prefix="sits-bench-") as folder:
-        vectors = await EmbeddedVectors.open(Path(folder))
-        try:
-            cache = await opened(embedder, vectors)
-            for number in range(crowd):
-                text = texts[number % len(texts)] + ("" if number < len(texts) else f" #{number}")
-                await cache.store(_query(text, "crowd", None), answer(text), _NOW, cache.moment)
-            spent = []
-            for _ in range(2000):
-                query = _query(draw.choice(asked), "crowd", None)
-                start = time.perf_counter()
-                await cache.lookup(query, _NOW)
-                spent.append(1000 * (time.perf_counter() - start))
-        finally:
-            await vectors.aclose()
+    async with _embedded() as vectors:
+        cache = await opened(embedder, vectors)
+        for number in range(crowd):
+            text = texts[number % len(texts)] + ("" if number < len(texts) else f" #{number}")
+            await cache.store(_query(text, "crowd", None), answer(text), _NOW, cache.moment)
+        spent = []
+        for _ in range(2000):
+            query = _query(draw.choice(asked), "crowd", None)
+            start = time.perf_counter()
+            await cache.lookup(query, _NOW)
+            spent.append(1000 * (time.perf_counter() - start))
     p50, p99 = statistics.median(spent), sorted(spent)[int(0.99 * len(spent))]
     said = f"{crowd} questions in the partition, embedded index, {DIMENSION} dimensions; p99 {p99:.2f} ms; "
     said += f"{cache.tally.hits} of 2000 hit"
@@ -293,6 +291,17 @@ async def _timed(everything: Sequence[Pair], crowd: int, seed: int, embedder: Em
 
 
 # The cache, and what goes in.
+
+
+@contextlib.asynccontextmanager
+async def _embedded() -> AsyncIterator[Vectors]:
+    """An index of its own on disk, as a gateway has it."""
+    with tempfile.TemporaryDirectory(prefix="sits-bench-") as folder:
+        vectors = await EmbeddedVectors.open(Path(folder))
+        try:
+            yield vectors
+        finally:
+            await vectors.aclose()
 
 
 async def opened(embedder: Embedder, vectors: Vectors) -> SemanticCache:

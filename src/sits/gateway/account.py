@@ -52,7 +52,10 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         0 if last is None or last.translation is None else last.translation.skipped,
         len(x.request.body),
         x.sent_bytes,
+        x.cache,
     )
+    if x.cache:
+        registry.cache.series(route, x.cache).value += 1
     ring.put(record)
     if lines is not None:
         lines.put(record)

@@ -168,6 +168,9 @@ class Admin:
 
     def _own_metrics(self, _: str = "") -> bytes:
         self._node.service.books.settle()
+        registry, caches = self._node.registry, self._node.caches
+        registry.cache_entries.series("exact").value = len(caches.own)
+        registry.cache_bytes.series("exact").value = caches.own.weight
         return self._node.registry.dump()
 
     def _own_record(self, request_id: str) -> bytes:

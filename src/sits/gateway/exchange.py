@@ -24,6 +24,7 @@ from sits.observe.anatomy import Anatomy, Marks, anatomy, server_timing
 from sits.routing.plan import Choice, Plan
 from sits.routing.target import Target
 from sits.security.keys import KeyIdentity
+from sits.state.cache.flight import Seat
 
 if TYPE_CHECKING:
     from sits.gateway.attempt import Attempt
@@ -48,8 +49,11 @@ class Exchange:
         "admitted",
         "attempt",
         "attempts",
+        "cache",
         "choice",
         "client",
+        "copy",
+        "copy_room",
         "drive",
         "due",
         "ended",
@@ -59,6 +63,7 @@ class Exchange:
         "id",
         "id_field",
         "key",
+        "more",
         "opened",
         "operation",
         "parts",
@@ -66,6 +71,7 @@ class Exchange:
         "plan",
         "request",
         "requested",
+        "seat",
         "sent_bytes",
         "service",
         "skipped_targets",
@@ -106,6 +112,15 @@ class Exchange:
         self.ended = 0.0
         self.due = NEVER
         self.drive: Drive | None = None
+        self.cache = ""
+        """What the cache of the route had to do with it: hit, semantic, flight, miss, bypass; empty where there is none."""
+        self.more = b""
+        """Further fields of the answer's head, in wire form."""
+        self.seat: Seat | None = None
+        """Its place among those who ask the same."""
+        self.copy: list[bytes] | None = None
+        """What a streamed answer has told the client, for the cache; None when nobody wants it or it is too large."""
+        self.copy_room = 0
         self._ask: Ask | None = None
         self._first_due = NEVER
         self._comment_due = NEVER
@@ -153,6 +168,8 @@ class Exchange:
         self.opened = True
         self._silent = False
         self.sent_bytes += len(piece)
+        if self.copy is not None:
+            self._note(piece)
         self.status = 200
         self._burst = Burst(self.wire, self.service.loop, perf_counter, perf_counter())
         self.wire.open(200, [], piece, self.lines(attempt, self.client.stream_type))
@@ -162,7 +179,21 @@ class Exchange:
         assert self._burst is not None
         self.sent_bytes += len(piece)
         self._silent = False
+        if self.copy is not None:
+            self._note(piece)
         self._burst.write(piece)
+
+    def copy_up_to(self, size: int) -> None:
+        """Keep a copy of what is streamed from now on, unless it grows beyond `size` bytes."""
+        self.copy, self.copy_room = [], size
+
+    def _note(self, piece: bytes) -> None:
+        assert self.copy is not None
+        self.copy_room -= len(piece)
+        if self.copy_room < 0:
+            self.copy = None
+        else:
+            self.copy.append(piece)
 
     def close(self) -> None:
         """The streamed answer is complete."""
@@ -179,13 +210,14 @@ class Exchange:
         One format instead of a list of fields: 1.6 us less, the writing of the head included."""
         self.parts = parts = anatomy(self.marks(attempt), perf_counter())
         return (
-            b"content-type: %b\r\nx-request-id: %b\r\n%b%bx-sits-attempts: %d\r\nx-sits-overhead: %.3f\r\nserver-timing: %b\r\n"
+            b"content-type: %b\r\nx-request-id: %b\r\n%b%b%bx-sits-attempts: %d\r\nx-sits-overhead: %.3f\r\nserver-timing: %b\r\n"
             % (
                 content_type,
                 self.id_field,
                 # A name that we know; what a client made up never becomes a header.
                 self.table.requested[self.requested] if self.choice is not None else b"",
                 attempt.target.told if attempt is not None else b"",
+                self.more,
                 len(self.attempts),
                 parts.gateway * 1e3,
                 server_timing(parts),
@@ -215,6 +247,8 @@ class Exchange:
         self.gone = True
         if self._burst is not None:
             self._burst.flush()
+        if self.seat is not None:
+            self.seat.leave()
         if self.attempt is not None:
             self.attempt.stop(SitsError(Code.CLIENT_CLOSED, "the client went away"))
 

@@ -13,17 +13,20 @@ import time
 from collections.abc import Sequence
 
 from sits.gateway.admin import Admin
+from sits.gateway.cache_pages import CachePages
 from sits.gateway.cluster import Cluster, node_id
+from sits.gateway.ending import end
 from sits.gateway.fleet import Fleet
 from sits.gateway.listing import Listing
+from sits.gateway.meaning import Meaning
 from sits.gateway.membership import Membership
 from sits.gateway.pages import Pages
+from sits.gateway.recall import Caches
 from sits.gateway.registration import Registry as Registrar
 from sits.gateway.service import OPERATIONS, Service
 from sits.gateway.siblings import Siblings
 from sits.gateway.table import Table
 from sits.gateway.wire import Request
-from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
 from sits.inner.turn import Turn
@@ -32,6 +35,7 @@ from sits.observe.metrics import Registry
 from sits.observe.redact import Redactor
 from sits.observe.trace import request_id
 from sits.ports.bus import Bus, open_bus
+from sits.ports.store import open_store
 from sits.resources.kinds import Key, Model, SettingsSpec
 from sits.resources.problem import ConfigError
 from sits.resources.secrets import SecretError, address
@@ -95,19 +99,38 @@ class Node:
         self.turn = Turn(self.loop.call_soon)
         self.fleet = Fleet(self.loop, self.sweep, self._data, self.turn)
         table = self._table(snapshot)
+        settings = snapshot.settings
+        self.store = await open_store(
+            _address(settings.store), self._data, timeout=settings.state_seconds, namespace=settings.cluster.name
+        )
+        shared = self.store if self.store.name not in ("sqlite", "memory") else None
+        self.caches = Caches(self.loop, self.sweep, self.wall, mib=settings.cache_mib, store=shared)
+        self.meaning = Meaning(self.caches, self._data)
+        await self._mean(table)
         self._pages = Pages(self._check, self._request_id, self.redactor.text, OPERATIONS)
         self.service = Service(
-            table, self.sweep, self.redactor, self.registry, self.lines, self._pages.handle, loop=self.loop, chance=self._chance
+            table,
+            self.sweep,
+            self.redactor,
+            self.registry,
+            self.lines,
+            self._pages.handle,
+            self.caches,
+            loop=self.loop,
+            chance=self._chance,
         )
         self.redactor.learn(table.secrets)
         self._levels(snapshot)
         self.reloader.on_change(self._swap)
         admin = Admin(self)
-        self.siblings = Siblings(self._data / "run", admin.topics)
+        cache_pages = CachePages(self)
+        self.siblings = Siblings(self._data / "run", {**admin.topics, "purge": cache_pages.purge_here})
         await self.siblings.start()
         self._fill(admin)
+        cache_pages.add_to(self._pages)
         self._note(self.reloader.status)
         self.lines.start()
+        self.caches.start()
         self._tick()
         self._tasks.append(self.loop.create_task(watch(self.reloader, self._stop, seen=self._looked)))
         self._tasks.append(self.loop.create_task(self._watch_state()))
@@ -123,6 +146,9 @@ class Node:
         await asyncio.gather(*self._tasks[:1], return_exceptions=True)
         self._timer.cancel()
         await self._pages.aclose()
+        await self.meaning.aclose()
+        await self.caches.aclose()
+        await self.store.aclose()
         if self.membership is not None:
             await self.membership.cluster.aclose()
         await self.siblings.aclose()
@@ -224,8 +250,19 @@ class Node:
         self.swap_error = None
         self._old.append(self.service.table)
         self.service.take(table)
+        self.caches.behind(self._mean(table))
         self._levels(new)
         _log.info("configuration %d (%s) is in force", new.version, new.hash[:12])
+
+    async def _mean(self, table: Table) -> None:
+        """Have a semantic cache if a route of the table wants one."""
+        wanted = [
+            one for one in table.snapshot.routes.values() if one.spec.cache is not None and one.spec.cache.semantic is not None
+        ]
+        if wanted and self.caches.semantic is None:
+            entries = max(one.spec.cache.semantic.entries for one in wanted if one.spec.cache and one.spec.cache.semantic)
+            settings = table.snapshot.settings
+            await self.meaning.want(settings, entries, _address(settings.vectors))
 
     def _levels(self, snapshot: Snapshot) -> None:
         logging.getLogger().setLevel(snapshot.settings.log_level.upper())

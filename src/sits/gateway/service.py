@@ -18,6 +18,7 @@ from sits.gateway import spine
 from sits.gateway.books import Books
 from sits.gateway.drive import Drive
 from sits.gateway.exchange import Exchange
+from sits.gateway.recall import Caches
 from sits.gateway.table import Table
 from sits.gateway.wire import Request, Wire
 from sits.inner.ask import Operation
@@ -56,12 +57,14 @@ class Service:
         registry: Registry,
         lines: LineWriter,
         aside: Aside,
+        caches: Caches,
         *,
         loop: asyncio.AbstractEventLoop,
         chance: random.Random,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.table = table
+        self.caches = caches
         self.sweep = sweep
         self.redactor = redactor
         self.registry = registry

@@ -1,6 +1,6 @@
 """The way of a request, from its arrival to its record, in one place.
 
-    admit -> understand -> plan -> run -> check -> answer -> record
+    admit -> understand -> plan -> recall -> run -> check -> answer -> record
 
 Each step is a small function; what can fail raises a `SitsError`, and there is one place that answers it. The failover
 core is `run`: it serves every endpoint, streamed or not.
@@ -24,6 +24,7 @@ from sits.dialects.peek import has_image, peek
 from sits.engines.base import Deadlines, Headers, Outgoing
 from sits.gateway.attempt import Attempt
 from sits.gateway.exchange import Exchange
+from sits.gateway.recall import Recall, RouteCache, not_cached
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.estimate import ask_tokens
 from sits.inner.event import Usage, Used
@@ -49,6 +50,8 @@ async def serve(x: Exchange) -> None:
         plan(x)
         if x.operation == "count_tokens" and not countable(x):
             estimate(x)
+        elif x.table.caches and (cache := x.table.caches.get(x.requested)) is not None:
+            await recall(x, cache)
         else:
             answer(x, await run(x))
     except SitsError as error:
@@ -102,6 +105,41 @@ def estimate(x: Exchange) -> None:
     used = Used(Usage(input=ask_tokens(ask), estimated=True))
     body = x.client.whole(ask, [used], Identity(x.id, x.requested, int(x.wall)))
     x.respond(200, x.lines(None, JSON), body, [(b"x-sits-estimated", b"true")])
+
+
+async def recall(x: Exchange, cache: RouteCache) -> None:
+    """Answer by what the route keeps; else run, and keep what was said.
+
+    Raises:
+        SitsError: as `run`; `not_cached`, the client wants nothing else.
+    """
+    recalling = x.service.caches.recall(x, cache)
+    if recalling is None:
+        x.cache, x.more = "bypass", b"x-sits-cache: bypass\r\n"
+        answer(x, await run(x))
+        return
+    try:
+        found = await recalling.look()
+        if found is not None and recalling.give(*found):
+            return
+        if recalling.wish.only:
+            raise not_cached()
+        x.cache, x.more = "miss", b"x-sits-cache: miss\r\n"
+        if x.stream and recalling.wish.keep:
+            x.copy_up_to(2 * cache.policy.answer_bytes)
+        attempt = await run(x)
+        answer(x, attempt)
+        keep(x, recalling, attempt)
+    finally:
+        recalling.leave()
+
+
+def keep(x: Exchange, recalling: Recall, attempt: Attempt) -> None:
+    """The client has its answer by now: what goes wrong in keeping it is nobody's loss."""
+    try:
+        recalling.keep(attempt)
+    except Exception:
+        _log.exception("a defect while keeping an answer", extra={"request_id": x.id})
 
 
 async def run(x: Exchange) -> Attempt:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from sits import __version__, dialects
 from sits.engines.base import Deadlines, Engine, Headers, field_lines
 from sits.engines.unusable import UnusableEngine
+from sits.gateway.recall import route_cache
 from sits.gateway.wire import lines_of
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import DefaultDeadlines, Model
@@ -30,7 +31,7 @@ USER_AGENT = f"sits/{__version__}".encode()
 class Table:
     """What requests are served by. `secrets` are the credentials in it, for the redactor."""
 
-    __slots__ = ("_choices", "_loop", "authenticator", "engines", "live", "requested", "secrets", "snapshot", "targets")
+    __slots__ = ("_choices", "_loop", "authenticator", "caches", "engines", "live", "requested", "secrets", "snapshot", "targets")
 
     def __init__(
         self, snapshot: Snapshot, authenticator: Authenticator, engine_of: EngineOf, loop: asyncio.AbstractEventLoop
@@ -51,6 +52,8 @@ class Table:
             self._choices[name] = choice
         self.requested = {name: lines_of([(b"x-sits-requested", name.encode())]) for name in self._choices}
         """What answers say of the name that was asked for, in wire form."""
+        self.caches = {name: cache for name, resolved in snapshot.names.items() if (cache := route_cache(resolved)) is not None}
+        """What is kept, by the names that can be asked for; empty where no route keeps anything."""
 
     @property
     def names(self) -> Mapping[str, Choice]:

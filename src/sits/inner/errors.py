@@ -62,6 +62,7 @@ class Code(enum.StrEnum):
     DRAINING = "draining"
     OVERLOADED = "overloaded"
     STATE_UNAVAILABLE = "state_unavailable"
+    NOT_CACHED = "not_cached"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ CODES: dict[Code, CodeRow] = {
     Code.STATE_UNAVAILABLE: CodeRow(
         503, Remedy.WAIT, "A store, bus, index or flow runner that this needs does not answer; the message says which."
     ),
+    Code.NOT_CACHED: CodeRow(504, Remedy.FIX_REQUEST, "The client asked for a kept answer only, and there is none."),
 }
 
 

@@ -50,6 +50,7 @@ class AccessLines:
             record.target,
             record.code,
             record.finish,
+            record.cache,
         )
         begun = self._begun.get(common)
         if begun is None:
@@ -84,6 +85,7 @@ class AccessLines:
             "target": record.target,
             "code": record.code,
             "finish": record.finish,
+            "cache": record.cache,
         }
         return _encode({name: value for name, value in fields.items() if value is not None and value != ""})[1:-1]
 

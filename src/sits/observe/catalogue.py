@@ -102,6 +102,14 @@ METRICS: tuple[Metric, ...] = (
         "seconds",
         _OVERHEAD,
     ),
+    Metric(
+        "sits_cache_total",
+        "counter",
+        "Requests of routes with a cache, by what it had to do with them: hit, semantic, flight, miss, bypass.",
+        ("route", "outcome"),
+    ),
+    Metric("sits_cache_entries", "gauge", "Answers kept, by cache: exact or semantic.", ("cache",)),
+    Metric("sits_cache_bytes", "gauge", "Bytes of kept answers, by cache.", ("cache",), unit="bytes"),
     Metric("sits_inflight", "gauge", "Requests being answered now."),
     Metric(
         "sits_stream_events_skipped_total",

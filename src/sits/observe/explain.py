@@ -37,7 +37,18 @@ def _chosen(record: Record) -> Branch:
         total = sum(weight for _, weight in record.draw.weights)
         shares = ", ".join(f"{target} {weight:g}" for target, weight in record.draw.weights)
         leaves.append(f"drew {record.draw.chosen} with {record.draw.number:.4f} of {total:g} ({shares})")
+    if record.cache:
+        leaves.append(_CACHE.get(record.cache, record.cache))
     return f"route {_name(record.route)}", leaves
+
+
+_CACHE = {
+    "hit": "answered by the cache: the same question",
+    "semantic": "answered by the cache: other words for the same question",
+    "flight": "answered by an equal question that was under way",
+    "miss": "the cache had no answer",
+    "bypass": "nothing for the cache",
+}
 
 
 def _attempts(record: Record) -> Branch:

@@ -221,7 +221,7 @@ class Quota(Spec, frozen=True):
 class SemanticCacheSpec(Spec, frozen=True):
     """Answers to other words for the same question."""
 
-    threshold: Annotated[float, msgspec.Meta(ge=0.5, le=1)] = 0.85
+    threshold: Annotated[float, msgspec.Meta(ge=0.5, le=1)] = 0.9
     """How alike two questions must be, 0 to 1. A client may ask for more (`x-sits-cache-threshold`), never for less."""
     entries: Count = 10_000
     """Answers kept."""

@@ -88,6 +88,18 @@ def test_the_port_costs_no_numpy_until_an_index_is_opened() -> None:
     assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
 
 
+def test_an_embedded_index_without_its_graphs_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, pathlib, sys, importlib.util as util\n"
+        "find = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name == 'usearch' else find(name, *rest)\n"
+        "from sits.ports.vectors import open_vectors\n"
+        "asyncio.run(open_vectors('embedded', pathlib.Path(sys.argv[1])))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert "the vectors embedded need usearch: pip install 'sits[local]'" in ran.stderr
+
+
 def test_two_namespaces_on_one_server_do_not_meet(vector_redis: RedisServer, tmp_path: Path) -> None:
     async def play() -> None:
         one = await open_vectors(vector_redis.address, tmp_path, timeout=20.0, namespace="one")

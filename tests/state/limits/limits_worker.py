@@ -1,6 +1,6 @@
 """Processes that share the limits of a folder.
 
-`limits_worker.py admit FOLDER ATTEMPTS`: asks that often, prints how often it was let in.
+`limits_worker.py admit FOLDER ATTEMPTS`: says `ready`, waits for a line, asks that often, prints how often it was let in.
 `limits_worker.py nursery`: reads lines `[folder, acks, spin]`, forks a worker that goes on for ever, kills it with SIGKILL
 after so many acknowledged rounds and a moment more, and prints how many it had acknowledged.
 """
@@ -23,7 +23,7 @@ NOW = 1_764_417_600.0
 SLOTS = 64
 ROUNDS = Limit("rounds", 10**12, "forever")
 TOKENS = Limit("tokens", 10**12, "forever")
-FEW = Limit("few", 300, "forever")
+FEW = Limit("few", 12_000, "forever")
 MANY = Limit("many", 10**6, "forever")
 
 
@@ -39,6 +39,8 @@ def drive(call: Coroutine[Any, Any, T]) -> T:
 
 def admit(folder: Path, attempts: int) -> None:
     limits = mapped_limits(folder, slots=SLOTS)
+    print("ready", flush=True)
+    sys.stdin.readline()
     admitted = 0
     for number in range(attempts):
         answer = drive(limits.reserve((MANY, FEW), (2, 1), now=NOW, ttl=60.0))

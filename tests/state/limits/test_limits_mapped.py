@@ -50,8 +50,14 @@ def held(limits: CountedLimits, asked: Sequence[Limit], amounts: Sequence[int]) 
 
 
 def test_four_processes_together_admit_exactly_the_cap(tmp_path: Path) -> None:
-    command = [sys.executable, str(WORKER), "admit", str(tmp_path), "2000"]
-    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    command = [sys.executable, str(WORKER), "admit", str(tmp_path), "6000"]
+    workers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        print("go", file=worker.stdin, flush=True)
     admitted = [int(worker.communicate(timeout=60)[0]) for worker in workers]
     assert [worker.returncode for worker in workers] == [0] * 4
     assert sum(admitted) == FEW.cap
@@ -128,7 +134,7 @@ def test_a_death_in_the_note_has_changed_nothing(tmp_path: Path, noted: int) -> 
     first = held(doomed, limits, (1, 1, 1))
     dying.noted = noted
     # Negative, so that none of the note's bytes is zero by itself, up to the last.
-    changes = [(dying.place(limit.name, NOW), -2, -2, -2) for limit in limits]
+    changes = [(dying.read(limit.name, NOW)[0], -2, -2, -2) for limit in limits]
     with pytest.raises(KeyboardInterrupt):
         dying.write_alone(changes)
     assert figures(after, *limits) == [(0, 1)] * 3
@@ -171,9 +177,9 @@ def test_who_is_alone_finds_nothing_reserved_whatever_a_power_failure_left(tmp_p
     held(limits, (FEW,), (5,))
     lines = limits._lines
     assert isinstance(lines, MappedLines)
-    place = lines.place(FEW.name, NOW)
+    place = lines.read(FEW.name, NOW)[0]
     # A page that reached the disk at another moment than the head: reserved, and no column that says by whom.
-    lines._map[place + lines._part_at : place + lines._part_at + 8] = bytes(8)
+    lines._map[place + mapped._PARTS_AT : place + mapped._SLOT] = bytes(mapped._SLOT - mapped._PARTS_AT)
     lines._map[mapped._DIRTY : mapped._DIRTY + WORKERS] = bytes(WORKERS)
     lines._abandon()
     after = mapped_limits(tmp_path, slots=SLOTS)

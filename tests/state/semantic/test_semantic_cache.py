@@ -241,6 +241,36 @@ def test_purge_by_tag_takes_answers_and_vectors() -> None:
     with_rig(run)
 
 
+def test_what_is_stale_leaves_the_index_though_nobody_asks_for_it() -> None:
+    async def run(rig: Rig) -> None:
+        await rig.keep(KEPT)
+        await rig.keep("Where is the nearest bank?", now=NOW + HOUR)
+        assert await rig.cache.sweep(NOW + HOUR + 60) == 1
+        assert (await rig.vectors_held(), len(rig.answers.cache)) == (1, 1)
+
+    with_rig(run)
+
+
+def test_what_all_nodes_share_is_looked_through_for_what_is_stale() -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        vectors = MemoryVectors()
+
+        def node() -> SemanticCache:
+            answers = SharedAnswers(SharedCache(ExactCache(TinyLfu(ROOM)), MemoryStore(), loop=loop))
+            return SemanticCache(embedder=EMBEDDER, vectors=vectors, answers=answers, clock=lambda: 0.0)
+
+        made, other = node(), node()
+        await made.start()
+        for number in range(300):
+            await made.store(asked(f"How do I open door {number}?"), answered("x"), NOW, made.moment)
+        await made.store(asked(KEPT, partition="q"), answered(KEPT, NOW + HOUR), NOW + HOUR, made.moment)
+        assert [await other.sweep(NOW + HOUR) for _ in range(4)] == [256, 44, 0, 0]
+        assert (await vectors.count(other.collection, "p"), await vectors.count(other.collection, "q")) == (0, 1)
+
+    asyncio.run(run())
+
+
 def test_an_index_that_is_away_is_a_miss_and_left_alone_for_a_while() -> None:
     async def run(rig: Rig) -> None:
         await rig.keep(KEPT)

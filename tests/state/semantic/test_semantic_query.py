@@ -6,10 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 from sits.state.cache import fingerprint, rules
-from sits.state.cache.semantic import Facet, Freshness, Query, bucket, sources, threshold, turn
+from sits.state.cache.semantic import Facet, Freshness, Policy, Query, bucket, sources, threshold, turn
 from sits.state.cache.semantic.reading import LONGEST
 
 HERE = fingerprint.partition(rules.Policy(), "chat", "route", "models", "north")
@@ -70,10 +73,10 @@ def test_what_is_not_json_is_no_question() -> None:
     assert turn(HERE, "chat", b"[1]") is None
 
 
-def test_user_turns_are_counted() -> None:
-    found = turn(HERE, "chat", msgspec.json.encode(ASK))
-    assert found is not None
-    assert found.turns == 2
+def test_long_conversations_are_left_alone() -> None:
+    body = msgspec.json.encode(ASK)
+    assert turn(HERE, "chat", body, Policy(turns=2)) is not None
+    assert turn(HERE, "chat", body, Policy(turns=1)) is None
 
 
 def partition_of(ask: dict[str, Any], where: bytes = HERE) -> str:
@@ -124,6 +127,23 @@ SCOPES = [
 @pytest.mark.parametrize("scope", [row[1] for row in SCOPES], ids=[row[0] for row in SCOPES])
 def test_tenant_route_models_and_scope_are_borders(scope: bytes) -> None:
     assert partition_of(ASK, scope) != partition_of(ASK)
+
+
+NAMES = st.none() | st.text(max_size=12) | st.sampled_from(["null", "north", "north\n", '["north"]', "North", ""])
+
+
+@given(NAMES, NAMES, st.sampled_from(["chat", "messages"]), st.text(min_size=1, max_size=20).filter(str.strip))
+@settings(max_examples=100, deadline=None)
+def test_two_tenants_share_a_partition_only_when_they_are_one(
+    one: str | None, other: str | None, operation: Operation, text: str
+) -> None:
+    body = msgspec.json.encode({"messages": [{"role": "user", "content": text}]})
+    parts = []
+    for tenant in (one, other):
+        found = turn(fingerprint.partition(rules.Policy(), operation, "route", "models", tenant), operation, body)
+        assert found is not None
+        parts.append(found.partition)
+    assert (parts[0] == parts[1]) == (one == other)
 
 
 KEYS = [

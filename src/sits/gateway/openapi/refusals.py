@@ -44,6 +44,9 @@ DATA_PLANE: tuple[tuple[int, Code], ...] = (
             Code.MODEL_UNAVAILABLE,
             Code.MODEL_DOES_NOT_FIT,
             Code.DRAINING,
+            Code.RATE_LIMITED,
+            Code.STATE_UNAVAILABLE,
+            Code.NOT_CACHED,
         )
     ),
     *((status, code) for status in (400, 404, 413, 414, 415, 417, 431) for code in PASSED_ON),
@@ -54,7 +57,6 @@ UNLISTED = {
     Code.CLIENT_CLOSED: "nobody is there to read it",
     Code.STREAM_BROKEN: "the status went out before: it is the last event of the stream",
     Code.STREAM_STALLED: "the status went out before: it is the last event of the stream",
-    Code.RATE_LIMITED: "nothing limits rates yet",
 }
 """Codes that no operation lists with their own status, and why."""
 

@@ -128,7 +128,6 @@ class EmbeddedFlows:
         async with self._bounded():
             if self._identity is None:
                 await self._become_someone()
-            await self._take_up_orphans()
         # Being alive has a task of its own: taking up what a dead runner left may last longer than a lease.
         works = (self._clock.ring(), self._forever(self._stay_alive), self._forever(self._watch))
         self._tasks = [asyncio.create_task(work) for work in works]

@@ -11,19 +11,20 @@ from sits.ports.servers.process import ServerProcess, answers, free_port
 
 
 class NatsServer(ServerProcess):
-    """A server on a loopback port; killed and started again it has its port and its messages."""
+    """A server on a loopback port, or on one of `host`; killed and started again it has its port and its messages."""
 
-    def __init__(self, folder: Path, port: int | None = None) -> None:
+    def __init__(self, folder: Path, port: int | None = None, *, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.port = free_port() if port is None else port
         folder.mkdir(parents=True, exist_ok=True)
         store = folder / "jetstream"
-        command = [_program(), "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(store)]
+        command = [_program(), "-js", "-a", host, "-p", str(self.port), "-sd", str(store)]
         # The INFO line comes when clients are served, which is after the streams were read back.
-        super().__init__("nats-server", command, answers(self.port, b"", b"INFO "), log=folder / "nats.log")
+        super().__init__("nats-server", command, answers(self.port, b"", b"INFO ", host), log=folder / "nats.log")
 
     @property
     def address(self) -> str:
-        return f"nats://127.0.0.1:{self.port}"
+        return f"nats://{self.host}:{self.port}"
 
 
 def _program() -> str:

@@ -187,11 +187,11 @@ def _signal(processes: Sequence[_Born], how: signal.Signals) -> None:
                 os.kill(process[0], how)
 
 
-def answers(port: int, question: bytes, answer: bytes) -> Callable[[], bool]:
-    """A ready check: connect to a loopback port, send `question`, and see whether `answer` is in what comes back first."""
+def answers(port: int, question: bytes, answer: bytes, host: str = "127.0.0.1") -> Callable[[], bool]:
+    """A ready check: connect to a port, send `question`, and see whether `answer` is in what comes back first."""
 
     def check() -> bool:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
+        with socket.create_connection((host, port), timeout=1.0) as connection:
             connection.settimeout(1.0)
             if question:
                 connection.sendall(question)

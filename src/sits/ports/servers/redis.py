@@ -12,15 +12,21 @@ from sits.ports.servers.process import ServerProcess, answers, free_port
 
 
 class RedisServer(ServerProcess):
-    """A server on a loopback port. Killed and started again it has its port, and, when `durable`, all that it had answered."""
+    """A server on a loopback port, or on one of `host`, for which it wants a password.
 
-    def __init__(self, folder: Path, port: int | None = None, durable: bool = True, *, password: str = "") -> None:
+    Killed and started again it has its port, and, when `durable`, all that it had answered.
+    """
+
+    def __init__(
+        self, folder: Path, port: int | None = None, durable: bool = True, *, password: str = "", host: str = "127.0.0.1"
+    ) -> None:
+        self.host = host
         self.port = free_port() if port is None else port
         self.password = password
         folder.mkdir(parents=True, exist_ok=True)
         # fmt: off
         command = [
-            program(), "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(folder), "--save", "",
+            program(), "--bind", host, "--port", str(self.port), "--dir", str(folder), "--save", "",
             "--appendonly", "yes" if durable else "no", "--appendfsync", "always",
         ]
         # fmt: on
@@ -28,13 +34,13 @@ class RedisServer(ServerProcess):
         if password:
             command += ["--requirepass", password]
         # While it reads its file back it answers -LOADING.
-        ready = answers(self.port, f"{secret}PING\r\n".encode(), b"+PONG")
+        ready = answers(self.port, f"{secret}PING\r\n".encode(), b"+PONG", host)
         super().__init__("redis-server", command, ready, log=folder / "redis.log")
 
     @property
     def address(self) -> str:
         secret = f":{self.password}@" if self.password else ""
-        return f"redis://{secret}127.0.0.1:{self.port}/0"
+        return f"redis://{secret}{self.host}:{self.port}/0"
 
 
 def program() -> str:

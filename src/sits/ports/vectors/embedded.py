@@ -12,11 +12,12 @@ returned. The folder must lie on a local disk, as SQLite's write-ahead log wants
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import pathlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -24,10 +25,16 @@ from sits.inner.errors import Code, SitsError
 from sits.ports.vectors import rules
 from sits.ports.vectors.base import Clause, Hit, Item, Vector
 from sits.ports.vectors.gardener import Gardener
-from sits.ports.vectors.graph import Graph
 from sits.ports.vectors.opening import MEMORY, MOST_ITEMS, Opening, wrong_address
 from sits.ports.vectors.part import Part
 from sits.ports.vectors.rows import Entry, Rows
+
+if TYPE_CHECKING:
+    from sits.ports.vectors.graph import Graph
+
+if importlib.util.find_spec("usearch") is None:
+    # Only imported when a partition is large; that it is missing is said when the index is opened.
+    raise ModuleNotFoundError("No module named 'usearch'", name="usearch")
 
 EXACT_FLOATS = 4_000_000
 """Of a partition that is compared whole, on the loop: 10,400 vectors of 384, 0.2 ms. There the graph begins to be faster."""
@@ -108,6 +115,9 @@ class EmbeddedVectors:
         try:
             await asyncio.to_thread(lambda: gardener.sweep(disk.numbers()))
             reader = await asyncio.to_thread(Rows, folder, wait=_READ_WAIT)
+        except OSError as error:
+            disk.close()
+            raise SitsError(Code.STATE_UNAVAILABLE, f"{error.filename or folder}: {error.strerror}") from error
         except BaseException:
             disk.close()
             raise

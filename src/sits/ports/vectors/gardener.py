@@ -15,11 +15,13 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sits.inner.errors import SitsError
-from sits.ports.vectors.graph import Graph
 from sits.ports.vectors.part import Part, View
+
+if TYPE_CHECKING:
+    from sits.ports.vectors.graph import Graph
 
 _LOG = logging.getLogger(__name__)
 
@@ -75,7 +77,9 @@ class Gardener:
     def clear(self, numbers: Iterable[int]) -> None:
         """Take the graphs of partitions away that are no more."""
         for number in numbers:
-            self._path(number).unlink(missing_ok=True)
+            # One that cannot be taken away is swept later.
+            with contextlib.suppress(OSError):
+                self._path(number).unlink(missing_ok=True)
 
     async def aclose(self) -> None:
         """Stop soon: a graph that is half made is kept as far as it is."""
@@ -111,6 +115,9 @@ class Gardener:
         assert bed.number is not None, "what is large is in the file"
         path = self._path(bed.number)
         with self._locked() as mine:
+            # 160 ms to import, which an index without large partitions need not pay.
+            from sits.ports.vectors.graph import Graph
+
             graph = bed.graph or Graph.load(path, bed.part.dimension)
             if graph is None and not mine:
                 return

@@ -30,7 +30,8 @@ from sits.ports.vectors.where import meets, ranked
 _CONNECTIONS = 32
 _CHUNK = 200
 """Items of one script: it holds the server up for 30 to 300 ms with 384 floats."""
-_EF = 200
+_EF = 100
+"""10,000 clustered vectors of 384: recall of the top 5 1.0 in 1.5 ms; 200 takes 2.1 ms."""
 _SPARE = 8
 """Hits beyond `k` that are asked for, so that ties at the end are seen."""
 _MOST_CACHED = 10_000

@@ -70,6 +70,8 @@ class Rows:
             # closes it anywhere, and without SQLite's another process may take the log away under us (howtocorrupt.html, 2.2).
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            if self.path.stat().st_mode & 0o077:
+                self.path.chmod(0o600)
             self._connection = sqlite3.connect(self.path, timeout=wait, isolation_level=None, check_same_thread=False)
         try:
             with self._told():

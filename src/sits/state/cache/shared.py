@@ -111,6 +111,10 @@ class SharedCache:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._writes = 0
 
+    def sibling(self, own: ExactCache) -> SharedCache:
+        """Another cache with the same store, patience and clock; what happens to one never cools the other."""
+        return SharedCache(own, self._store, loop=self._loop, patience=self._patience, rest=self._rest, clock=self._clock)
+
     @property
     def moment(self) -> Moment:
         """To be noted when an answer is asked for."""

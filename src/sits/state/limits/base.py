@@ -21,7 +21,7 @@ from __future__ import annotations
 import calendar
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -143,13 +143,6 @@ def end_of(window: Window, now: float) -> float:
         year, month = divmod(moment.tm_year * 12 + moment.tm_mon, 12)
         return float(calendar.timegm((year, month + 1, 1, 0, 0, 0)))
     return (now // window + 1.0) * window
-
-
-def is_sound(limits: Sequence[Limit], amounts: Sequence[int], different: Collection[object]) -> bool:
-    """Whether a reservation has sense: an amount for each limit, none of them negative, no limit twice (`different` has what
-    tells them apart)."""
-    count = len(limits)
-    return count == len(amounts) == len(different) and count <= MOST_LIMITS and (not count or min(amounts) >= 0)
 
 
 def unsound() -> SitsError:

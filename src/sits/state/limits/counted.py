@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sits.inner.errors import Code, SitsError
-from sits.state.limits.base import Limit, Refusal, Reservation, Standing, end_of, is_sound, refusal, unsound
+from sits.state.limits.base import MOST_LIMITS, Limit, Refusal, Reservation, Standing, end_of, refusal, unsound
 
 MOST_HELD = 100_000
 """Reservations under way at once in one process."""
 
 
-Line = tuple[float, int, int, int]
-"""The figures of one limit: its window's end, spent, reserved, and this holder's part of what is reserved."""
+Line = tuple[int, float, int, int, int]
+"""One limit: where its line is, its window's end, spent, reserved, and this holder's part of what is reserved."""
 Change = tuple[int, int, int, int]
 """New figures of a line: its place, spent, reserved, this holder's part."""
 
@@ -31,11 +31,9 @@ class Lines(Protocol):
 
     def leave(self) -> None: ...
 
-    def place(self, name: str, now: float) -> int:
-        """Where the line of this name is, made when there is none; raises `overloaded` when there is no room."""
+    def read(self, name: str, now: float) -> Line:
+        """The line of this name, made when there is none; raises `overloaded` when there is no room."""
         ...
-
-    def read(self, place: int) -> Line: ...
 
     def open(self, place: int, ends: float) -> None:
         """Begin a window, in which nothing is spent and nobody holds anything. Only where the last one is over."""
@@ -73,19 +71,20 @@ class CountedLimits:
         lines.enter()
         try:
             for limit, amount in zip(limits, amounts, strict=False):
-                place = lines.place(limit.name, now)
-                ends, spent, reserved, mine = lines.read(place)
+                place, ends, spent, reserved, mine = lines.read(limit.name, now)
                 if ends <= now:
                     ends, spent, reserved, mine = end_of(limit.window, now), 0, 0, 0
                     lines.open(place, ends)
                 left = limit.cap - spent - reserved - amount
-                if left < 0 and amount > 0:
+                if left < 0 < amount:
                     return refusal(limit, spent, reserved, ends, amount, now)
+                if amount < 0:
+                    raise unsound()
                 changes.append((place, spent, reserved + amount, mine + amount))
                 remaining.append(left if left > 0 else 0)
                 windows.append(ends)
-            # Checked by what was found, which costs next to nothing; nothing is written yet.
-            if len(changes) != len(amounts) or not is_sound(limits, amounts, {change[0] for change in changes}):
+            count = len(changes)
+            if not count == len(limits) == len(amounts) <= MOST_LIMITS or count != len({change[0] for change in changes}):
                 raise unsound()
             lines.write(changes)
         finally:
@@ -108,7 +107,7 @@ class CountedLimits:
         lines.enter()
         try:
             for limit in limits:
-                ends, spent, reserved, _ = lines.read(lines.place(limit.name, now))
+                _, ends, spent, reserved, _ = lines.read(limit.name, now)
                 if ends <= now:
                     ends, spent, reserved = end_of(limit.window, now), 0, 0
                 found.append(Standing(limit, spent, reserved, ends))
@@ -147,8 +146,7 @@ class CountedLimits:
             ):
                 if window <= now:
                     continue
-                place = lines.place(limit.name, now)
-                ends, spent, reserved, mine = lines.read(place)
+                place, ends, spent, reserved, mine = lines.read(limit.name, now)
                 if ends != window:
                     continue
                 if held:

@@ -46,7 +46,6 @@ _REDO_LINE = Struct("<qqqq")
 _FIRST = 8192
 _SLOT = 512
 _KEY_ROOM = 214
-_FIGURES = Struct("<dqq")
 _FIGURES_AT = 216
 _SPENT = 224
 _RESERVED = 232
@@ -90,7 +89,8 @@ class MappedLines:
             if isinstance(error, OSError):
                 raise SitsError(Code.INTERNAL, f"{self.path}: {error.strerror}") from error
             raise
-        self._part_at = _PARTS_AT + 8 * self._me
+        # End, spent, reserved, and over the parts of the others, our own.
+        self._line = Struct(f"<dqq{_PARTS_AT + 8 * self._me - _FIGURES_AT - 24}xq").unpack_from
 
     def enter(self) -> None:
         try:
@@ -103,17 +103,15 @@ class MappedLines:
     def leave(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
-    def place(self, name: str, now: float) -> int:
+    def read(self, name: str, now: float) -> Line:
         known = self._places.get(name)
         if known is not None:
             place, key = known
             # Another worker may have given the slot to another key meanwhile.
             if self._map[place : place + len(key)] == key:
-                return place
-        return self._found(name, now)
-
-    def read(self, place: int) -> Line:
-        return (*_FIGURES.unpack_from(self._map, place + _FIGURES_AT), *_PART.unpack_from(self._map, place + self._part_at))
+                return (place, *self._line(self._map, place + _FIGURES_AT))
+        place = self._found(name, now)
+        return (place, *self._line(self._map, place + _FIGURES_AT))
 
     def open(self, place: int, ends: float) -> None:
         # Whoever dies in the midst leaves a window that is over, as it was.

@@ -66,11 +66,9 @@ class MemoryLines:
     def leave(self) -> None:
         """Nothing was taken."""
 
-    def place(self, name: str, now: float) -> int:
-        return self._board.place(name, now)
-
-    def read(self, place: int) -> Line:
-        return (*self._board.figures[place], self._mine.get(place, 0))
+    def read(self, name: str, now: float) -> Line:
+        place = self._board.place(name, now)
+        return (place, *self._board.figures[place], self._mine.get(place, 0))
 
     def open(self, place: int, ends: float) -> None:
         for part in self._board.parts.values():

@@ -27,7 +27,7 @@ import msgspec
 
 from sits.inner.errors import Code, SitsError
 from sits.ports.store.base import LARGEST_TOTAL, Add, Added, Delete, Entry, Put, Store
-from sits.state.limits.base import Limit, Refusal, Reservation, Standing, Window, end_of, is_sound, refusal, unsound
+from sits.state.limits.base import MOST_LIMITS, Limit, Refusal, Reservation, Standing, Window, end_of, refusal, unsound
 from sits.state.limits.counted import MOST_HELD
 
 LEASE_SECONDS = 15.0
@@ -80,7 +80,8 @@ class SharedLimits:
         """Steps that could not be made up for: their reservations come back with the node's lease, or the window's end."""
 
     async def reserve(self, limits: Sequence[Limit], amounts: Sequence[int], *, now: float, ttl: float) -> Reservation | Refusal:
-        if not is_sound(limits, amounts, {limit.name for limit in limits}):
+        names = {limit.name for limit in limits}
+        if not len(names) == len(limits) == len(amounts) <= MOST_LIMITS or min(amounts, default=0) < 0:
             raise unsound()
         if len(self._held) >= MOST_HELD:
             raise SitsError(Code.OVERLOADED, f"{MOST_HELD} reservations are under way", retry_after=1)

@@ -1,12 +1,14 @@
 """Answers to the same question in other words.
 
-words_en, words_zh   the tables: synonyms, fillers, kinds of questions, antonyms
-lexicon, quantities  how they are looked up; numbers, units and dates
-reading              a question, read once
-guards, score        whether two readings are one question, and how alike
-embedder             text to vector
-query                what is compared by meaning, what to the letter, what by rule
-answers, cache       where it lies, and the cache itself
+    words                the tables: synonyms, fillers, kinds of questions, antonyms
+    lexicon, quantities  how they are looked up; numbers, units and dates
+    reading              a question, read once
+    guards, score        whether two readings are one question, and how alike
+    embedder             text to vector
+    query                what is compared by meaning, what to the letter, what by rule
+    answers, cache       where it lies, and the cache itself
+
+All but the last two are pure: no loop, no clock. Only `embedder` needs a package of the extra `local`, when one is made.
 """
 
 from __future__ import annotations

@@ -53,6 +53,10 @@ class Answers(Protocol):
         """Forget all answers with all these tags, all answers for none; how many this process held."""
         ...
 
+    def sweep(self, now: float) -> int:
+        """Give back the space of some stale answers of this process; returns how many."""
+        ...
+
     def gone(self, limit: int) -> list[bytes]:
         """At most `limit` keys that this process let go of since the last call: evicted, stale, purged."""
         ...
@@ -116,6 +120,9 @@ class HeldAnswers:
     async def purge(self, *tags: str) -> int:
         return self.cache.purge(*tags)
 
+    def sweep(self, now: float) -> int:
+        return self.cache.sweep(now)
+
     def gone(self, limit: int) -> list[bytes]:
         return _drained(self._eviction, limit, self.cache)
 
@@ -155,6 +162,9 @@ class SharedAnswers:
 
     async def purge(self, *tags: str) -> int:
         return await self.cache.purge(*tags)
+
+    def sweep(self, now: float) -> int:
+        return self.cache.own.sweep(now)
 
     def gone(self, limit: int) -> list[bytes]:
         # What this process let go of may be in the store still: its vector stays, until a lookup finds nothing behind it.

@@ -38,6 +38,8 @@ _log = logging.getLogger("sits.cache.semantic")
 
 READING = 1
 """Raised when readings come out otherwise by the code; a change of the tables is seen without it."""
+PAGE = 256
+"""Vectors that one `sweep` looks through."""
 TIDIED = 64
 """Vectors without an answer that one call takes away at the most."""
 
@@ -150,6 +152,8 @@ class SemanticCache:
         self._rests_until = float("-inf")
         self._entries = entries
         self._places: OrderedDict[bytes, Place] = OrderedDict()
+        self._walk: list[tuple[str, str]] = []
+        """Partitions that `sweep` has still to look through, and from where on; the next one last."""
         self.collection = collection(embedder, owner)
 
     @property
@@ -244,6 +248,36 @@ class SemanticCache:
         for place in places:
             await self._vectors.delete(place.collection, place.partition, [place.id])
         return len(places)
+
+    async def sweep(self, now: float) -> int:
+        """Give back some space of what is stale; returns how many vectors went. To be called about once a second.
+
+        Vectors of answers that all nodes share are looked through a page at a time, since any node may have made them. Does
+        nothing while index or store do not answer.
+        """
+        self._answers.sweep(now)
+        if self._resting():
+            return 0
+        try:
+            return await self.tidy() + (await self._look_through(now) if self._answers.durable else 0)
+        except SitsError as error:
+            self._failed(error)
+            return 0
+
+    async def _look_through(self, now: float) -> int:
+        """Take away what is stale in the next page of the collection."""
+        if not self._walk:
+            self._walk = [(name, "") for name in reversed(await self._vectors.partitions(self.collection))]
+        if not self._walk:
+            return 0
+        partition, after = self._walk.pop()
+        ids = await self._vectors.ids(self.collection, partition, after=after, limit=PAGE)
+        if len(ids) == PAGE:
+            self._walk.append((partition, ids[-1]))
+        items = await self._vectors.get(self.collection, partition, ids)
+        stale = [item.id for item in items if item is not None and float(item.fields["expires"]) <= now]
+        await self._vectors.delete(self.collection, partition, stale)
+        return len(stale)
 
     async def _ranked(self, query: Query, reading: Reading, now: float, policy: Policy) -> list[tuple[float, Hit]]:
         """The neighbours that mean the same, the most alike first."""

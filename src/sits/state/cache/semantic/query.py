@@ -37,7 +37,11 @@ class Policy(msgspec.Struct, frozen=True):
     floor: float = 0.8
     """The least cosine of a neighbour. Pairs that the guards let pass have 0.92 and more."""
     turns: int = 4
-    """A conversation with more user turns is left alone: its earlier turns are compared to the letter and hardly ever meet again."""
+    """A conversation with more user turns is left alone: its earlier turns, which are compared to the letter, hardly ever meet
+    again."""
+
+
+_POLICY = Policy()
 
 
 class Facet(msgspec.Struct, frozen=True):
@@ -130,8 +134,6 @@ class Turn(msgspec.Struct, frozen=True):
 
     text: str
     rest: Question
-    turns: int
-    """User turns, this one included."""
 
     @property
     def partition(self) -> str:
@@ -139,8 +141,9 @@ class Turn(msgspec.Struct, frozen=True):
         return self.rest.fingerprint.hex()
 
 
-def turn(partition: bytes, operation: Operation, body: bytes) -> Turn | None:
-    """Take a request apart; None for one whose last turn is no question in text, or too long for one.
+def turn(partition: bytes, operation: Operation, body: bytes, policy: Policy = _POLICY) -> Turn | None:
+    """Take a request apart; None for one whose last turn is no question in text, too long for one, or that has too
+    many turns before it.
 
     `partition` is the exact cache's, with tenant and policy scope in it. Whether the rest lets a cache answer (`rules.bypass`)
     is for the caller to ask with `Turn.rest`.
@@ -161,10 +164,10 @@ def turn(partition: bytes, operation: Operation, body: bytes) -> Turn | None:
         text, last["content"] = _taken(last.get("content"))
         turns = sum(isinstance(one, dict) and one.get("role") == "user" for one in held)
         fields[place] = [*held[:-1], last]
-    if not text.strip() or len(text) > LONGEST:
+    if not text.strip() or len(text) > LONGEST or turns > policy.turns:
         return None
     rest = question(partition, _encode_json(fields))
-    return None if rest is None or rest.kept else Turn(text, rest, turns)
+    return None if rest is None or rest.kept else Turn(text, rest)
 
 
 _ASKED_HERE: dict[str, bool] = {"asked": True}

@@ -30,7 +30,8 @@ _TOKEN = re.compile(
     | (?P<path>(?<![\w])~?/[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*)
     | (?P<flag>(?<![\w-])--?[A-Za-z][A-Za-z0-9-]*)
     | (?P<call>[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|::)[A-Za-z_][A-Za-z0-9_]*)*\([^()\s]*\))
-    | (?P<name>[A-Za-z0-9]*_[A-Za-z0-9_]+ | [A-Za-z]+\d[A-Za-z0-9]* | [A-Za-z]\+\+ | [A-Za-z]\# | [A-Za-z]+(?:(?:\.|::)[a-z]+)+(?![\w]))
+    | (?P<name>[A-Za-z0-9]*_[A-Za-z0-9_]+ | [A-Za-z]+\d[A-Za-z0-9]* | [A-Za-z](?:\+\+|\#)
+        | [A-Za-z]+(?:(?:\.|::)[a-z]+)+(?![\w]))
     | (?P<number>\d[\d,]*(?:\.\d+)*(?:(?:st|nd|rd|th)(?![A-Za-z]))?)
     | (?P<word>[^\W\d_{_HAN}]+(?:'[a-z]+)?)
     | (?P<han>[{_HAN}〇])
@@ -47,13 +48,17 @@ _WHOLE = {
     "shan't": ("shall", "not"),
     "let's": ("let",),
 }
-_IS = frozenset(["what", "who", "where", "when", "why", "how", "that", "it", "there", "he", "she", "here"])
-_ASKING = frozenset(["do", "does", "did", "is", "are", "was", "were", "can", "could", "should", "will", "would", "am", "may", "must", "have", "has", "shall"])
+_IS = frozenset(("what", "who", "where", "when", "why", "how", "that", "it", "there", "he", "she", "here"))
 _TENSE = (
     dict.fromkeys(("did", "was", "were"), "past") | dict.fromkeys(("do", "does", "is", "are", "am"), "now") | {"will": "will"}
 )
-_PASSIVE = frozenset(["be", "been", "being", "is", "are", "was", "were", "have", "has", "had", "get", "got", "gets"])
-_AMOUNTS = frozenset(["price", "salary", "discount", "age", "temperature", "weight", "工资", "汇率", "利率", "税率", "余额", "电话", "利息", "温度"])
+"""What an auxiliary says of the time."""
+_ASKING = frozenset((*_TENSE, "can", "could", "should", "would", "may", "must", "have", "has", "shall"))
+"""What a question of yes or no begins with."""
+_PASSIVE = frozenset((*_TENSE, "be", "been", "being", "have", "has", "had", "get", "got", "gets")) - {"do", "does", "did", "will"}
+"""Before a participle, which tells nothing of the time."""
+_AMOUNTS = frozenset(("price", "salary", "discount", "age", "temperature", "weight"))
+_AMOUNTS |= {"工资", "汇率", "利率", "税率", "余额", "电话", "利息", "温度"}
 """Asked for by how much or by what, it is the same."""
 _PERSONS = frozenset(("i", "you", "he", "she", "they"))
 _LITERAL = ("code", "quote", "quote2", "quote3", "quote4", "url", "path", "flag", "call", "name")
@@ -236,10 +241,22 @@ class _Reader:
             at += self._token(at, kind)
         self.denied += ["¬"] * self.denies
         return Reading(
-            plain, self.language, tuple(self.content), frozenset(self.pale), tuple(self.numbers), frozenset(self.dates), tuple(self.literals),
-            self._kinds(), frozenset(self.moods), tuple(dict.fromkeys(self.persons)), tuple(sorted(self.denied)), tuple(self.directions),
-            self.joined, frozenset(self.gaps), frozenset(self.names),
-        )  # fmt: skip
+            plain=plain,
+            language=self.language,
+            content=tuple(self.content),
+            pale=frozenset(self.pale),
+            numbers=tuple(self.numbers),
+            dates=frozenset(self.dates),
+            literals=tuple(self.literals),
+            kinds=self._kinds(),
+            moods=frozenset(self.moods),
+            persons=tuple(dict.fromkeys(self.persons)),
+            denied=tuple(sorted(self.denied)),
+            directions=tuple(self.directions),
+            joined=self.joined,
+            gaps=frozenset(self.gaps),
+            names=frozenset(self.names),
+        )
 
     def _token(self, at: int, kind: str) -> int:
         """Take one token, or a quantity, that no phrase begins with; returns how many tokens that were."""

@@ -1,0 +1,74 @@
+"""The semantic cache of a node, made when the first route wants one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pathlib
+import tempfile
+
+from sits.gateway.recall import Caches
+from sits.inner.errors import SitsError
+from sits.ports.vectors import Vectors, open_vectors
+from sits.resources.kinds import SettingsSpec
+from sits.state.cache.eviction import Limit
+from sits.state.cache.exact import ExactCache
+from sits.state.cache.semantic import HeldAnswers, SemanticCache, SharedAnswers, WordLlama
+from sits.state.cache.semantic.answers import Answers
+from sits.state.cache.shared import SharedCache
+from sits.state.cache.tinylfu import TinyLfu
+
+_log = logging.getLogger("sits.cache")
+
+
+class Meaning:
+    """Makes the semantic cache once; what cannot be made is said in the log and in `trouble`, and requests go on without."""
+
+    def __init__(self, caches: Caches, data: pathlib.Path) -> None:
+        self._caches = caches
+        self._data = data
+        self._vectors: Vectors | None = None
+        self._shared: SharedCache | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._turn = asyncio.Lock()
+        self.trouble = ""
+
+    async def want(self, settings: SettingsSpec, entries: int, vectors: str) -> None:
+        """Have a semantic cache from now on. `vectors` is the address of the index; answers that only this process has, have
+        their vectors here too."""
+        async with self._turn:
+            caches = self._caches
+            if caches.semantic is not None:
+                return
+            try:
+                embedder = await asyncio.to_thread(WordLlama, 128)
+                limit = Limit(caches.limit.bytes, entries)
+                answers: Answers
+                if caches.shared is None:
+                    answers = HeldAnswers(limit)
+                    # They end with the process, as the answers do.
+                    self._scratch = tempfile.TemporaryDirectory(prefix="sits-vectors-", ignore_cleanup_errors=True)
+                    index = await open_vectors("embedded", pathlib.Path(self._scratch.name), timeout=settings.state_seconds)
+                else:
+                    self._shared = caches.shared.sibling(ExactCache(TinyLfu(limit)))
+                    answers = SharedAnswers(self._shared)
+                    index = await open_vectors(vectors, self._data, timeout=settings.state_seconds)
+                self._vectors = index
+                made = SemanticCache(embedder=embedder, vectors=index, answers=answers, clock=caches.wall, entries=2 * entries)
+                await made.start()
+            except SitsError as error:
+                self.trouble = error.message
+                _log.error("there is no semantic cache: %s", error.message)
+                return
+            self.trouble = ""
+            caches.semantic = made
+
+    async def aclose(self) -> None:
+        """Let go of the index."""
+        self._caches.semantic = None
+        if self._shared is not None:
+            await self._shared.aclose()
+        if self._vectors is not None:
+            await self._vectors.aclose()
+        if self._scratch is not None:
+            await asyncio.to_thread(self._scratch.cleanup)
