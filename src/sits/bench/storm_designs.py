@@ -138,10 +138,11 @@ class Apart:
 class Coupled:
     """The stand-in: one room, one eviction, one clock."""
 
-    def __init__(self, loop: Virtual, models: Models, *, single_flight: bool = False) -> None:
+    def __init__(self, loop: Virtual, models: Models, *, single_flight: bool = False, one_clock: bool = True) -> None:
         self._loop = loop
         self._models = models
         self._wait = 60.0 if single_flight else 0.0
+        self._stale = () if one_clock else (_STALE,)
         limit = Caches(loop, Sweep(), loop.wall, mib=ROOM_MIB).limit
         self._room = OneRoom(Limit(2 * limit.bytes, 2 * limit.entries))
         self._questions = Fingerprinter()
@@ -177,10 +178,10 @@ class Coupled:
             seat.leave()
 
     async def go_stale(self) -> None:
-        await self._semantic.purge(_STALE)
+        await self._semantic.purge(*self._stale)
 
     async def purge(self) -> None:
-        await self._semantic.purge(_STALE)
+        await self._semantic.purge(*self._stale)
 
 
 class OneRoom:

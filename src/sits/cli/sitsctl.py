@@ -7,6 +7,7 @@ import json
 import click
 
 from sits import __version__
+from sits.cli.ledger import ledger
 from sits.cli.service import Service, quoted, service_options
 
 
@@ -68,3 +69,6 @@ def status(as_json: bool, url: str, key: str | None) -> None:
             click.secho(f"the last change was refused:\n{config['error']}", fg="red")
     if config["error"]:
         raise SystemExit(1)
+
+
+main.add_command(ledger)

@@ -39,6 +39,8 @@ AWAY_SECONDS = 10.0
 FORGET_SECONDS = 600.0
 """After so long its row is taken away, by whoever sees it."""
 RETRY_SECONDS = 1.0
+AGAIN_SECONDS = 0.1
+"""How soon a node that could not tell tries again: a call that waits for the bus is how it hears that the bus is back."""
 REMEMBERED = 64
 """Hashes of earlier configurations by which a node that was away is known."""
 
@@ -271,17 +273,21 @@ class Cluster:
 
     async def _keep_telling(self) -> None:
         while True:
+            pause = TELL_SECONDS
             try:
                 await self.tell()
-                self.trouble = ""
+                if self.trouble:
+                    self.trouble = ""
+                    self._changed()  # what could not be pushed meanwhile can be now
                 for key, member in list(self._members.items()):
                     if self._wall() - member.at > FORGET_SECONDS:
                         await self._there().remove(key)
             except SitsError as error:
+                pause = AGAIN_SECONDS
                 if self._synced.is_set() and not self.trouble:
                     _log.warning("the bus of the cluster is away: %s", error.message)
                     self.trouble = error.message
-            await asyncio.sleep(TELL_SECONDS)
+            await asyncio.sleep(pause)
 
 
 def _row(name: str) -> str:

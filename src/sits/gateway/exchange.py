@@ -28,6 +28,7 @@ from sits.state.cache.flight import Seat
 
 if TYPE_CHECKING:
     from sits.gateway.attempt import Attempt
+    from sits.gateway.quotas import Held
     from sits.gateway.service import Service
     from sits.gateway.table import Table
 
@@ -49,6 +50,7 @@ class Exchange:
         "admitted",
         "attempt",
         "attempts",
+        "billed",
         "cache",
         "choice",
         "client",
@@ -60,6 +62,7 @@ class Exchange:
         "error",
         "error_headers",
         "gone",
+        "held",
         "id",
         "id_field",
         "key",
@@ -116,6 +119,10 @@ class Exchange:
         """What the cache of the route had to do with it: hit, semantic, flight, miss, bypass; empty where there is none."""
         self.more = b""
         """Further fields of the answer's head, in wire form."""
+        self.billed = False
+        """It is in the ledger."""
+        self.held: Held | None = None
+        """What it has reserved of its quotas."""
         self.seat: Seat | None = None
         """Its place among those who ask the same."""
         self.copy: list[bytes] | None = None

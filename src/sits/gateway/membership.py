@@ -35,6 +35,8 @@ class Membership:
         """The cluster's version that we serve by; 0: our own files."""
         self._refused = 0
         self._error = ""
+        self._owed = False
+        """Our files changed, and the cluster does not know it yet."""
         self._turn = asyncio.Lock()
 
     def tell(self) -> tuple[int, str, str]:
@@ -53,7 +55,7 @@ class Membership:
         """The files were read and are in force here: pass them on."""
         async with self._turn:
             declared = self._declared()
-            if declared == self._files and self._held:
+            if declared == self._files and self._held and not self._owed:
                 return
             self._files = declared
             if not self._push:
@@ -61,12 +63,13 @@ class Membership:
             try:
                 pushed = await self.cluster.push([anchored(one) for one in self._reloader.declared], declared)
             except SitsError as error:
-                if error.code is not Code.CONFLICT:
+                self._owed = error.code is not Code.CONFLICT
+                if self._owed:
                     self._error = f"not pushed yet: {error.message}"
                     _log.warning("%s", self._error)
                     return
             else:
-                self._held, self._error = pushed.version, ""
+                self._held, self._error, self._owed = pushed.version, "", False
                 _log.info("configuration %d of the cluster (%s) is ours", pushed.version, pushed.hash[:12])
                 return
         await self.catch_up()
@@ -92,7 +95,7 @@ class Membership:
 
     async def settle(self) -> None:
         """Push what could not be pushed before, now that the bus is back."""
-        if self._error.startswith("not pushed yet"):
+        if self._owed:
             await self.files_changed()
 
     def _declared(self) -> str:

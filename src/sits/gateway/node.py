@@ -43,6 +43,8 @@ from sits.resources.snapshot import Snapshot
 from sits.resources.watch import Reloader, Status, watch
 from sits.security.keys import Authenticator, KeyIdentity
 from sits.state.database import Database
+from sits.state.ledger import Ledger, open_table
+from sits.state.limits import open_limits
 from sits.state.registrations import LocalModels, ModelShelf, Registrations
 from sits.state.stored_keys import StoredKeys
 
@@ -105,6 +107,8 @@ class Node:
         )
         shared = self.store if self.store.name not in ("sqlite", "memory") else None
         self.caches = Caches(self.loop, self.sweep, self.wall, mib=settings.cache_mib, store=shared)
+        self.limits = open_limits(self._data, shared, away=settings.outage.limits)
+        self.ledger = await self._open_ledger(settings)
         self.meaning = Meaning(self.caches, self._data)
         await self._mean(table)
         self._pages = Pages(self._check, self._request_id, self.redactor.text, OPERATIONS)
@@ -116,6 +120,8 @@ class Node:
             self.lines,
             self._pages.handle,
             self.caches,
+            self.limits,
+            self.ledger,
             loop=self.loop,
             chance=self._chance,
         )
@@ -148,6 +154,9 @@ class Node:
         await self._pages.aclose()
         await self.meaning.aclose()
         await self.caches.aclose()
+        await self.limits.aclose()
+        if self.ledger is not None:
+            await asyncio.to_thread(self.ledger.close)
         await self.store.aclose()
         if self.membership is not None:
             await self.membership.cluster.aclose()
@@ -183,6 +192,17 @@ class Node:
         self._pages.add("GET", "/v1/models/registered", registrar.ls, "admin")
         self._pages.add("GET", "/v1/models/{name}", listing.one)
         self._pages.add("DELETE", "/v1/models/{name}", registrar.remove, "admin")
+
+    async def _open_ledger(self, settings: SettingsSpec) -> Ledger | None:
+        if not settings.ledger.enabled:
+            return None
+
+        def made() -> Ledger:
+            return Ledger(self._data, open_table(self._data, _address(settings.ledger.store)))
+
+        ledger = await asyncio.to_thread(made)
+        ledger.start()
+        return ledger
 
     # The cluster
 
@@ -311,6 +331,7 @@ class Node:
             await asyncio.sleep(STATE_SECONDS)
             try:
                 await self._release()
+                await self.limits.sweep(self.wall())
                 seen = await asyncio.to_thread(self.database.changes)
                 if seen != self._seen:
                     await self._take_stored()

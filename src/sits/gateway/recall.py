@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from sits.gateway.billing import bill
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
 from sits.ports.store import Store
@@ -223,13 +224,15 @@ class Recall:
         told = target.told if target is not None else b""
         more = b"%bx-sits-cache: %b\r\nage: %d\r\n" % (told, how.encode(), answer.age(x.wall))
         if not x.stream:
-            x.cache, x.more = how, more
+            x.cache, x.more = how, x.more + more
+            bill(x, None)
             x.respond(answer.status, x.lines(None, answer.content_type), replay.given(answer, x.request.body))
             return True
         stream = replay.streamed(answer, x.ask(), x.request.body)
         if stream is None:
             return False
-        x.cache, x.more = how, more
+        x.cache, x.more = how, x.more + more
+        bill(x, None)
         x.open(None, stream)
         x.close()
         return True

@@ -18,6 +18,7 @@ from sits.gateway import spine
 from sits.gateway.books import Books
 from sits.gateway.drive import Drive
 from sits.gateway.exchange import Exchange
+from sits.gateway.quotas import settled
 from sits.gateway.recall import Caches
 from sits.gateway.table import Table
 from sits.gateway.wire import Request, Wire
@@ -29,6 +30,8 @@ from sits.observe.metrics import Registry
 from sits.observe.record import Ring
 from sits.observe.redact import Redactor
 from sits.observe.trace import Trace, request_id, trace
+from sits.state.ledger import Ledger
+from sits.state.limits import Limiter
 
 _log = logging.getLogger("sits.gateway")
 
@@ -58,6 +61,8 @@ class Service:
         lines: LineWriter,
         aside: Aside,
         caches: Caches,
+        limits: Limiter,
+        ledger: Ledger | None,
         *,
         loop: asyncio.AbstractEventLoop,
         chance: random.Random,
@@ -65,6 +70,8 @@ class Service:
     ) -> None:
         self.table = table
         self.caches = caches
+        self.limits = limits
+        self.ledger = ledger
         self.sweep = sweep
         self.redactor = redactor
         self.registry = registry
@@ -105,6 +112,10 @@ class Service:
         self.sweep.discard(x)
         x.table.live -= 1
         x.ended = perf_counter()
+        if x.held is not None:
+            # What attempts used is read now: they are taken apart when the books are done.
+            self.caches.behind(settled(x, x.held, self.limits))
+            x.held = None
         x.wire.listener = None
         self.books.take(x)
         if self._idle is not None and not self.live and not self._idle.done():

@@ -1,6 +1,6 @@
 """The way of a request, from its arrival to its record, in one place.
 
-    admit -> understand -> plan -> recall -> run -> check -> answer -> record
+    admit -> understand -> plan -> reserve -> recall -> run -> check -> answer -> record
 
 Each step is a small function; what can fail raises a `SitsError`, and there is one place that answers it. The failover
 core is `run`: it serves every endpoint, streamed or not.
@@ -23,7 +23,9 @@ from sits.dialects.patch import patch
 from sits.dialects.peek import has_image, peek
 from sits.engines.base import Deadlines, Headers, Outgoing
 from sits.gateway.attempt import Attempt
+from sits.gateway.billing import bill
 from sits.gateway.exchange import Exchange
+from sits.gateway.quotas import reserve
 from sits.gateway.recall import Recall, RouteCache, not_cached
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.estimate import ask_tokens
@@ -48,6 +50,8 @@ async def serve(x: Exchange) -> None:
         admit(x)
         understand(x)
         plan(x)
+        if x.table.quotas.any:
+            await limit(x)
         if x.operation == "count_tokens" and not countable(x):
             estimate(x)
         elif x.table.caches and (cache := x.table.caches.get(x.requested)) is not None:
@@ -93,6 +97,18 @@ def plan(x: Exchange) -> None:
     x.plan = choice.plan(x.operation, needs, x.service.random())
 
 
+async def limit(x: Exchange) -> None:
+    """Hold what the request may use at the most, if whoever asks or what is asked for has a quota.
+
+    Raises:
+        SitsError: `rate_limited`; `state_unavailable`.
+    """
+    assert x.choice is not None
+    quotas = x.table.quotas.of(x.key.name if x.key is not None else None, x.choice.name)
+    if quotas is not None:
+        await reserve(x, quotas)
+
+
 def countable(x: Exchange) -> bool:
     """Whether one of the targets can count the tokens of a request itself."""
     assert x.plan is not None
@@ -115,7 +131,8 @@ async def recall(x: Exchange, cache: RouteCache) -> None:
     """
     recalling = x.service.caches.recall(x, cache)
     if recalling is None:
-        x.cache, x.more = "bypass", b"x-sits-cache: bypass\r\n"
+        x.cache = "bypass"
+        x.more += b"x-sits-cache: bypass\r\n"
         answer(x, await run(x))
         return
     try:
@@ -124,7 +141,8 @@ async def recall(x: Exchange, cache: RouteCache) -> None:
             return
         if recalling.wish.only:
             raise not_cached()
-        x.cache, x.more = "miss", b"x-sits-cache: miss\r\n"
+        x.cache = "miss"
+        x.more += b"x-sits-cache: miss\r\n"
         if x.stream and recalling.wish.keep:
             x.copy_up_to(2 * cache.policy.answer_bytes)
         attempt = await run(x)
@@ -285,7 +303,8 @@ def check(x: Exchange, attempt: Attempt) -> None:
 
 
 def answer(x: Exchange, attempt: Attempt) -> None:
-    """Give the client what it has not got yet: a whole answer, or the end of a stream."""
+    """Give the client what it has not got yet: a whole answer, or the end of a stream; but first, write down what it cost."""
+    bill(x, None)
     if attempt.translation is None:
         if not x.stream:
             x.respond(200, x.lines(attempt, JSON), attempt.body)
@@ -316,6 +335,7 @@ def refuse(x: Exchange, error: SitsError) -> None:
     # A provider may repeat what it was given in these as well.
     error.param = error.param and redact(error.param)
     error.upstream_code = error.upstream_code and redact(error.upstream_code)
+    bill(x, error)
     if x.gone:
         x.status = 499
         return

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from sits import __version__, dialects
 from sits.engines.base import Deadlines, Engine, Headers, field_lines
 from sits.engines.unusable import UnusableEngine
+from sits.gateway.quotas import QuotaTable
 from sits.gateway.recall import route_cache
 from sits.gateway.wire import lines_of
 from sits.inner.errors import Code, SitsError
@@ -22,6 +23,7 @@ from sits.routing.contract import Contract
 from sits.routing.plan import Choice
 from sits.routing.target import Target, capabilities_of
 from sits.security.keys import Authenticator
+from sits.state.ledger.price import price_of
 
 EngineOf = Callable[[Model, Headers], Engine]
 """A model and its outbound headers (a probe needs the credential) -> the engine to ask it by."""
@@ -31,7 +33,20 @@ USER_AGENT = f"sits/{__version__}".encode()
 class Table:
     """What requests are served by. `secrets` are the credentials in it, for the redactor."""
 
-    __slots__ = ("_choices", "_loop", "authenticator", "caches", "engines", "live", "requested", "secrets", "snapshot", "targets")
+    __slots__ = (
+        "_choices",
+        "_loop",
+        "authenticator",
+        "caches",
+        "engines",
+        "live",
+        "prices",
+        "quotas",
+        "requested",
+        "secrets",
+        "snapshot",
+        "targets",
+    )
 
     def __init__(
         self, snapshot: Snapshot, authenticator: Authenticator, engine_of: EngineOf, loop: asyncio.AbstractEventLoop
@@ -54,6 +69,9 @@ class Table:
         """What answers say of the name that was asked for, in wire form."""
         self.caches = {name: cache for name, resolved in snapshot.names.items() if (cache := route_cache(resolved)) is not None}
         """What is kept, by the names that can be asked for; empty where no route keeps anything."""
+        self.prices = {name: price_of(model.spec.cost) for name, model in snapshot.models.items()}
+        limited = {name: route.spec.quota for name, route in snapshot.routes.items() if route.spec.quota is not None}
+        self.quotas = QuotaTable(tuple(snapshot.keys.values()), limited, snapshot.settings)
 
     @property
     def names(self) -> Mapping[str, Choice]:

@@ -11,6 +11,8 @@ import re
 
 from sits.inner.ask import Ask, ImagePart, ReasoningPart, TextPart, ToolResultPart, ToolUsePart
 
+BYTES_A_TOKEN = 3
+"""For a quick upper estimate by the size of a text alone, in any script."""
 MESSAGE_TOKENS = 4
 IMAGE_TOKENS = 1000
 """What a picture of usual size takes in the models that see."""

@@ -100,6 +100,7 @@ class KeyIdentity(msgspec.Struct, frozen=True, gc=False):
     expires: float = _NEVER
     """Unix seconds."""
     disabled: bool = False
+    team: str = ""
 
     def allows(self, model: str) -> bool:
         """Whether the key may ask for this name."""
@@ -123,6 +124,7 @@ class Authenticator:
                 spec.admin,
                 _NEVER if spec.expires is None else moment(spec.expires),
                 spec.disabled,
+                spec.team or "",
             )
             self._by_hash.setdefault(bytes.fromhex(spec.sha256), identity)
         self.asks = mode == "required" or (mode == "auto" and bool(self._by_hash))

@@ -1,4 +1,4 @@
-"""Nodes that share one store and one bus, all of which can be taken away from each of them; time stands still until it is moved."""
+"""Nodes that share one store and one bus, which can be taken away from each; time stands still until it is moved."""
 
 from __future__ import annotations
 

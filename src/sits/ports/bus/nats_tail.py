@@ -35,6 +35,9 @@ _IDLE_SECONDS = 60.0
 """After this long without a request the server forgets a consumer."""
 _AGAIN = 0.1
 _RECONNECT_WAIT = 0.1
+_PING_SECONDS = 1.0
+"""The third ping without an answer ends the connection. One over a network that is cut is of no more use when that is mended: TCP
+waits for twice as long after each packet that was lost (RFC 6298), a new connection does not."""
 _STATUS_HEARTBEAT = "100"
 _STATUS_ASK_AGAIN = ("404", "408")
 
@@ -119,7 +122,7 @@ class Link:
                 connect_timeout=self.timeout,  # type: ignore[arg-type]  # seconds, passed on to wait_for
                 reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type]
                 max_reconnect_attempts=-1,
-                ping_interval=5,
+                ping_interval=_PING_SECONDS,  # type: ignore[arg-type]
                 pending_size=0,
             )
         except BaseException:

@@ -145,13 +145,12 @@ class SharedCache:
     def store(self, fingerprint: bytes, answer: Answer, now: float, since: Moment) -> bool:
         """Keep an answer here and, behind the scenes, in the store; whether it is kept here."""
         held = self.own.store(fingerprint, answer, now, since.own)
-        ttl = min(answer.expires - now, LONGEST_TTL)
-        value = _encode(_Kept(since.known, answer))
-        if ttl <= 0 or len(value) > LARGEST_VALUE or self._writes >= MOST_WRITES or self.resting:
+        row = put(fingerprint, answer, now, since)
+        if row is None or self._writes >= MOST_WRITES or self.resting:
             self.tally.unwritten += 1
             return held
         self._writes += 1
-        self._task(self._write(Put(_key(fingerprint), value, ttl)))
+        self._task(self._write(row))
         return held
 
     async def purge(self, *tags: str) -> int:
@@ -282,6 +281,13 @@ class SharedCache:
             self._failed(error.message)
         elif error is not None:
             _log.error("a defect in the shared cache", exc_info=error)
+
+
+def put(fingerprint: bytes, answer: Answer, now: float, since: Moment) -> Put | None:
+    """The change that keeps an answer in the store; None for one that is stale or too large."""
+    ttl = min(answer.expires - now, LONGEST_TTL)
+    value = _encode(_Kept(since.known, answer))
+    return Put(_key(fingerprint), value, ttl) if ttl > 0 and len(value) <= LARGEST_VALUE else None
 
 
 def _set(future: asyncio.Future[None]) -> None:

@@ -16,7 +16,6 @@ from typing import TypeVar
 import msgspec
 from blake3 import blake3
 
-from sits.inner.errors import Code, SitsError
 from sits.ports.store import Entry
 
 T = TypeVar("T")
@@ -116,25 +115,25 @@ _undone = msgspec.msgpack.Decoder(Undone)
 _collection = msgspec.msgpack.Decoder(Collection)
 
 
-def read_wanted(entry: Entry) -> Wanted:
-    """Raises `internal_error` for a row that this version cannot read, as the other readers do."""
+def read_wanted(entry: Entry) -> Wanted | None:
+    """None, here and below, for a row that this version cannot read."""
     return _read(_wanted, entry)
 
 
-def read_todo(entry: Entry) -> Todo:
+def read_todo(entry: Entry) -> Todo | None:
     return _read(_todo, entry)
 
 
-def read_undone(entry: Entry) -> Undone:
+def read_undone(entry: Entry) -> Undone | None:
     return _read(_undone, entry)
 
 
-def read_collection(entry: Entry) -> Collection:
+def read_collection(entry: Entry) -> Collection | None:
     return _read(_collection, entry)
 
 
-def _read(decoder: msgspec.msgpack.Decoder[T], entry: Entry) -> T:
+def _read(decoder: msgspec.msgpack.Decoder[T], entry: Entry) -> T | None:
     try:
         return decoder.decode(entry.value)
-    except msgspec.MsgspecError as error:
-        raise SitsError(Code.INTERNAL, f"the row {entry.key!r} cannot be read: {error}") from error
+    except msgspec.MsgspecError:
+        return None

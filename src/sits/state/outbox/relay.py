@@ -31,6 +31,7 @@ from sits.state.outbox.walk import Apart, Walk
 _log = logging.getLogger("sits.outbox")
 
 COMPLAINT_SECONDS = 60.0
+_OTHERS = frozenset(("halved", "unreadable"))
 _NEVER = frozenset((Code.INVALID_REQUEST, Code.TOO_LARGE))
 """What an index says of an item that it will not take however often it is asked."""
 
@@ -51,6 +52,13 @@ class Job(msgspec.Struct, frozen=True):
     todo: Todo
     wanted: Wanted | None
     wanted_entry: Entry | None
+
+
+class _Wait(msgspec.Struct, frozen=True):
+    """Seconds until the next round: `rest` in any case, then `idle` unless something is written."""
+
+    rest: float = 0.0
+    idle: float = 0.0
 
 
 class Relay:
@@ -86,23 +94,22 @@ class Relay:
         self._sweep_at = clock() + terms.sweep
         self._failures = 0
         self._complained = -math.inf
-        self._stopping = False
+        self._stopped = asyncio.Event()
 
     async def run(self) -> None:
         """Relay until `stop`. What goes wrong is logged and tried again."""
-        while not self._stopping:
+        while not self._stopped.is_set():
             self.wake.clear()
+            began = self._clock()
             wait = await self._round()
-            try:
-                async with asyncio.timeout(wait):
-                    await self.wake.wait()
-            except TimeoutError:
-                continue
+            # What waits for long is looked at in no more than half of the time, however often something is written.
+            await _within(self._stopped, max(wait.rest, self._clock() - began))
+            await _within(self.wake, wait.idle)
         await self._lease.release()
 
     def stop(self) -> None:
         """`run` ends after the call that it is in, and lets go of the lease."""
-        self._stopping = True
+        self._stopped.set()
         self.wake.set()
 
     async def turn(self) -> int:
@@ -114,7 +121,7 @@ class Relay:
         done = waiting = 0
         oldest: float | None = None
         after = ""
-        while not self._stopping and await self._lease.hold():
+        while not self._stopped.is_set() and await self._lease.hold():
             rows = await self._store.scan(layout.todo_prefix(self._collection), after=after, limit=self._terms.batch)
             if not rows:
                 self.waiting, self.oldest = waiting, oldest
@@ -152,13 +159,12 @@ class Relay:
         for one in apart:
             if one.kind == "halved" and one.wanted is not None:
                 marked += await self._drop_half(one)
-        changes = [self._intent(one.partition, one.id, ABSENT) for one in apart if one.kind != "halved" and not one.pending]
+        changes = [self._intent(one.partition, one.id, ABSENT) for one in apart if one.kind not in _OTHERS and not one.pending]
         return marked + len(changes) - len(await commit_each(self._store, changes))
 
     # One round of the task.
 
-    async def _round(self) -> float:
-        """Seconds until the next one, unless something is written before."""
+    async def _round(self) -> _Wait:
         try:
             done = await self.turn()
             soon = done > 0
@@ -172,33 +178,31 @@ class Relay:
             return self._failed(f"{type(error).__name__}: {error}", known=False)
         self._failures = 0
         self.trouble = ""
-        return 0.0 if soon else self._terms.tick
+        return _Wait(idle=0.0 if soon else self._terms.tick)
 
-    def _failed(self, why: str, *, known: bool) -> float:
+    def _failed(self, why: str, *, known: bool) -> _Wait:
         self.trouble = why
         self._tally.failures += 1
         self._failures += 1
         if self._clock() - self._complained >= COMPLAINT_SECONDS:
             self._complained = self._clock()
             _log.error("the outbox of %s waits: %s", self._collection, why, exc_info=not known)
-        return min(self._terms.longest_rest, self._terms.rest * 2.0 ** min(self._failures - 1, 30))
+        return _Wait(rest=min(self._terms.longest_rest, self._terms.rest * 2.0 ** min(self._failures - 1, 30)))
 
     # Intents.
 
     async def _jobs(self, rows: Sequence[Entry]) -> list[Job]:
-        readable = []
-        for row in rows:
-            try:
-                readable.append((row, layout.read_todo(row)))
-            except SitsError:
-                self._tally.unreadable += 1  # a later version's; the audit shows it
-        keys = [layout.wanted_key(self._collection, todo.partition, todo.id) for _, todo in readable]
+        """Those that can be read; a later version's are left to it, and the audit shows them."""
+        todos = [(row, todo) for row in rows if (todo := layout.read_todo(row)) is not None]
+        keys = [layout.wanted_key(self._collection, todo.partition, todo.id) for _, todo in todos]
         # Read after the intents: what is wanted is never older than they are.
         found = await self._store.get_many(keys)
-        return [
-            Job(row, todo, None if wanted is None else layout.read_wanted(wanted), wanted)
-            for (row, todo), wanted in zip(readable, found, strict=True)
-        ]
+        jobs = []
+        for (row, todo), entry in zip(todos, found, strict=True):
+            wanted = None if entry is None else layout.read_wanted(entry)
+            if entry is None or wanted is not None:
+                jobs.append(Job(row, todo, wanted, entry))
+        return jobs
 
     def _is_due(self, job: Job) -> bool:
         if job.todo.parked:
@@ -324,14 +328,11 @@ class Relay:
     async def _drop_half(self, one: Apart) -> bool:
         assert one.wanted is not None
         wanted = layout.read_wanted(one.wanted)
+        if wanted is None:
+            return False
+        gone = [Delete(wanted.record, expect=ABSENT), Delete(one.wanted.key, expect=one.wanted.version)]
         try:
-            await self._store.commit(
-                [
-                    Delete(wanted.record, expect=ABSENT),
-                    Delete(one.wanted.key, expect=one.wanted.version),
-                    self._intent(one.partition, one.id, None),
-                ]
-            )
+            await self._store.commit([*gone, self._intent(one.partition, one.id, None)])
         except SitsError as error:
             if error.code is not Code.CONFLICT:
                 raise
@@ -360,6 +361,15 @@ async def commit_each(store: Store, changes: Sequence[Change]) -> set[str]:
             others.add(error.param)
             left = [change for change in left if change.key != error.param]
     return others
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    """Wait for the event, but no longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
 
 
 def _item(wanted: Wanted) -> Item:

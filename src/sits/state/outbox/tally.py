@@ -20,6 +20,5 @@ class Tally(msgspec.Struct):
     """Ids that the sweep found apart."""
     doubted: int = 0
     """Intents that another node had relayed meanwhile, and that were made anew."""
-    unreadable: int = 0
     failures: int = 0
     """Rounds that store or index did not answer."""

@@ -19,9 +19,9 @@ from sits.ports.vectors.base import Item, Vectors
 from sits.state.outbox import layout
 from sits.state.outbox.layout import Wanted
 
-Kind = Literal["missing", "different", "halved", "orphan", "expired"]
+Kind = Literal["missing", "different", "halved", "orphan", "expired", "unreadable"]
 """A record without its vector; a vector that is not its record's; a wanted vector whose record is gone; a vector without a
-record; one whose record has expired."""
+record; one whose record has expired; a row of the store that this version cannot read."""
 
 EXPIRES = "expires"
 """The field of an item that says when its record expires, in unix seconds."""
@@ -37,6 +37,7 @@ class Apart(msgspec.Struct, frozen=True):
     kind: Kind
     partition: str
     id: str
+    """The key of the row, where it is unreadable."""
     pending: bool = False
     wanted: Entry | None = None
     """The row of the store, where there is one."""
@@ -68,7 +69,7 @@ class Walk:
         """Look at the next page; None when the round is over. What raised may be tried again.
 
         Raises:
-            SitsError: `state_unavailable`; `internal_error`, a row that cannot be read.
+            SitsError: `state_unavailable`.
         """
         if not self._records_done:
             page = await self._step_records()
@@ -82,15 +83,18 @@ class Walk:
         rows = await self._store.scan(prefix, after=self._after, limit=self._size)
         if not rows:
             return None
-        wanted = [layout.read_wanted(row) for row in rows]
-        records = await self._store.get_many([one.record for one in wanted])
-        items = await found(self._vectors, self._collection, [(one.partition, one.id) for one in wanted])
+        read = [(row, layout.read_wanted(row)) for row in rows]
+        known = [(row, one) for row, one in read if one is not None]
+        records = await self._store.get_many([one.record for _, one in known])
+        items = await found(self._vectors, self._collection, [(one.partition, one.id) for _, one in known])
         apart = []
-        for row, one, record, item in zip(rows, wanted, records, items, strict=True):
+        for (row, one), record, item in zip(known, records, items, strict=True):
             kind = compared(one, item) if record is not None else "halved"
             if kind is not None:
                 apart.append(Apart(kind, one.partition, one.id, wanted=row))
-        page = Page(len(rows), 0, await self._explained(apart))
+        apart = await self._explained(apart)
+        apart += [Apart("unreadable", "", row.key) for row, one in read if one is None]
+        page = Page(len(rows), 0, apart)
         self._after = rows[-1].key
         return page
 
