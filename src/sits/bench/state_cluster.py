@@ -31,6 +31,8 @@ FAIR = Weather()
 ROUGH = Weather(delay=(0.001, 0.02), loss=0.01, twice=0.01)
 _PATIENCE = 30.0
 _LOOK = 0.01
+_LONG = 5.0
+"""In cuts that last as long the session is changed twice: a node that is cut off notices first that it is."""
 _PASSWORD = "bench"  # noqa: S105 - Redis wants one for addresses beyond loopback
 
 
@@ -81,7 +83,8 @@ class Healed(msgspec.Struct, frozen=True):
     """Turns that must have forked the session, without a conflict record."""
     faults: list[str]
     forks: int
-    why: str = ""
+    differed: str = ""
+    """In what the gateways differed last."""
 
 
 class Place:
@@ -177,6 +180,7 @@ class Three:
         self.put: set[str] = set()
         self.turns: set[str] = set()
         self.session = ""
+        self._differed = ""
 
     def __enter__(self) -> Three:
         with contextlib.ExitStack() as stack:
@@ -234,13 +238,15 @@ class Three:
         self._change_files(cut[-1])
         if linked:
             self._change_registrations(linked[0], doomed)
-        forked = self._change_state(cut, linked)
+        self._change_replicas()
+        said = [self._commit() for _ in range(2 if trial.seconds >= _LONG else 1)]
         time.sleep(max(0.0, until - time.monotonic()))
         self.net.set(trial.weather)
-        healed = self._watch(trial, time.monotonic())
-        found = self._compare(trial, healed, doomed if linked else "", forked)
+        healed = time.monotonic()
+        forked = self._forked(cut, [turn for hear in said for turn in hear()])
+        found = self._compare(trial, self._watch(healed), doomed if linked else "", forked)
         self.net.set(FAIR)
-        if healed[0] is not None:
+        if found.gateways is not None:
             self.await_agreement()
         return found
 
@@ -268,8 +274,7 @@ class Three:
             raise BenchError(f"{place.name} has the bus and cannot remove")
         self.registered.discard(doomed)
 
-    def _change_state(self, cut: Sequence[Place], linked: Sequence[Place]) -> set[str]:
-        """CRDTs and the session, everywhere; the turns that must fork it: kept aside where another side changed it too."""
+    def _change_replicas(self) -> None:
         for place in self.places:
             number = next(self._numbers)
             self.counted += number
@@ -277,23 +282,25 @@ class Three:
             place.must("put", name=f"name-{number}")
             self.put.add(f"name-{number}")
             place.must("note", text=f"note-{number} 记")
-        turns: list[tuple[Place, str, dict[str, Any]]] = []
-        for _ in range(2):
-            asked = [(place, f"turn-{next(self._numbers)}") for place in self.places]
-            for place, turn in asked:
-                place.tell("commit", turn=turn)
-            turns += [(place, turn, place.hear() or {"kept": False}) for place, turn in asked]
-        kept = [(place, turn, answer) for place, turn, answer in turns if answer["kept"]]
-        self.turns |= {turn for _, turn, _ in kept}
-        synced = any(place in linked for place, _, _ in kept)
-        pending = [(place, turn) for place, turn, answer in kept if answer["state"] == "pending"]
-        # All apart, whoever comes first builds on what is there; with a side that went on, nobody who was away does.
-        first = pending[0][0] if pending and not synced else None
-        return {turn for place, turn in pending if place is not first} if first is None else set()
 
-    def _watch(self, trial: Trial, healed: float) -> tuple[float | None, float | None, float | None]:
+    def _commit(self) -> Callable[[], list[tuple[Place, str, dict[str, Any]]]]:
+        """Let every node make a change of the session; what is returned hears what became of them."""
+        turns = [(place, f"turn-{next(self._numbers)}") for place in self.places]
+        for place, turn in turns:
+            place.tell("commit", turn=turn)
+        return lambda: [(place, turn, place.hear() or {"kept": False}) for place, turn in turns]
+
+    def _forked(self, cut: Sequence[Place], turns: Sequence[tuple[Place, str, dict[str, Any]]]) -> set[str]:
+        """The turns that must have forked the session: kept aside by who was cut off, while others brought theirs in."""
+        kept = [(place, turn, answer["state"]) for place, turn, answer in turns if answer["kept"]]
+        self.turns |= {turn for _, turn, _ in kept}
+        if not any(place not in cut and state == "synced" for place, _, state in kept):
+            return set()
+        return {turn for place, turn, state in kept if place in cut and state == "pending"}
+
+    def _watch(self, healed: float) -> tuple[float | None, float | None, float | None]:
         """Seconds until gateways, replicas and sessions agree, each looked at again and again until it does."""
-        tests = [lambda: self._agree() is None, self._replicated, self._synced]
+        tests = [self._agreed, self._replicated, self._synced]
         done: list[float | None] = [None, None, None]
         while time.monotonic() - healed < _PATIENCE and None in done:
             for index, test in enumerate(tests):
@@ -317,7 +324,12 @@ class Three:
         models = [set(one["models"]) for one in told]
         if len(hashes) == 1 and heard == hashes and present == {len(NODES)} and all(one == wanted for one in models):
             return None
-        return f"hashes {hashes}, heard of {heard}, there {present}, models {[sorted(one ^ wanted) for one in models]}"
+        return f"{len(hashes)} snapshots, rows of {len(heard)}, {present} there, models {[sorted(one ^ wanted) for one in models]}"
+
+    def _agreed(self) -> bool:
+        difference = self._agree()
+        self._differed = difference or self._differed
+        return difference is None
 
     def _replicated(self) -> bool:
         told = [place.must("replicated") for place in self.places]
@@ -342,8 +354,7 @@ class Three:
         if session["forks"] != len(forks["recorded"]):
             unrecorded.append(f"{session['forks']} forks and {len(forks['recorded'])} records")
         faults = [*forks["faults"], *(f"{turn} is there twice" for turn in doubled)]
-        why = "" if healed[0] is not None else self._agree() or ""
-        return Healed(trial.name, *healed, left, lost, unrecorded, faults, session["forks"], why)
+        return Healed(trial.name, *healed, left, lost, unrecorded, faults, session["forks"], self._differed)
 
 
 def _until(met: Callable[[], bool], began: float) -> float | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 import msgspec
 
 from sits.bench.storm_world import Models, Shape, Virtual
-from sits.gateway.recall import Caches, RouteCache
+from sits.gateway.recall import Caches, Recall, RouteCache
 from sits.inner.sweep import Sweep
 from sits.ports.vectors.memory import MemoryVectors
 from sits.state.cache.answer import Answer, tags
@@ -41,6 +41,8 @@ ROOM_MIB = 16
 """Room for 4096 answers in each cache: more than the traffic has, so that no design loses by want of room."""
 EXACT_SECONDS, SEMANTIC_SECONDS = 0.0003, 0.002
 """What a hit takes at the client, in the world's clock; the real ones are measured elsewhere in this bench."""
+SOON = 0.2
+"""Share of an answer's time before the end of which it may be renewed, where answers are."""
 LARGE = "large"
 """The model whose answers go stale."""
 SMALL = "small"
@@ -81,58 +83,120 @@ class Design(Protocol):
 
 
 class Apart:
-    """The gateway's caches. Off in the product, to show what it would change: `reseeds`, an exact hit that the semantic cache
-    has not is told to it; `spread`, each answer's time is shorter by up to this share."""
+    """The gateway's caches. Three things are not in the product, and are here to show what they would change:
+
+    - `seeds`: an exact hit whose answer the semantic cache does not have is told to it, behind the answer;
+    - `spread`: each answer's time is shorter by a random part of this share;
+    - `renews`: what has gone stale without being wrong is given all the same, as is what will soon; so many of these a second
+      are asked for anew behind the answer (RFC 5861, stale-while-revalidate).
+    """
 
     def __init__(
-        self, loop: Virtual, models: Models, *, single_flight: bool = True, reseeds: bool = False, spread: float = 0.0
+        self,
+        loop: Virtual,
+        models: Models,
+        *,
+        single_flight: bool = True,
+        seeds: bool = False,
+        spread: float = 0.0,
+        renews: float = 0.0,
     ) -> None:
         self._loop = loop
         self._models = models
         self._wait = 60.0 if single_flight else 0.0
-        self._reseeds = reseeds
+        self._seeds = seeds
         self._spread = spread
         self._chance = random.Random(1)  # noqa: S311
-        self._seeded: dict[bytes, tuple[Any, float]] = {}
+        self._told: dict[bytes, tuple[Any, float]] = {}
+        self._renewals = Renewals(renews)
         self.caches = Caches(loop, Sweep(), loop.wall, mib=ROOM_MIB)
 
     async def start(self, embedder: Embedder) -> None:
         self.caches.semantic = await _semantic(self._loop, embedder, HeldAnswers(self.caches.limit))
 
     async def ask(self, ask: Ask, seconds: float | None) -> How:
-        ttl = TTL * (1 - self._spread * self._chance.random())
-        route = RouteCache("assistant", "models", Policy(ttl=ttl, wait=self._wait), SemanticPolicy())
-        recall = self.caches.recall(_exchange(ask, self._loop.wall()), route)
-        assert recall is not None
+        recall = self._recall(ask)
         try:
             found = await recall.look()
             if found is not None:
-                if self._reseeds and found[0] == "hit":
-                    self._reseed(ask, found[1])
-                return found[0]
-            if seconds is not None:
-                await self._models.answer(seconds)
+                how, answer = found
+                if how == "hit" and self._seeds:
+                    self._seed(ask, answer)
+                if seconds is not None and self._renewals.wanted(ask, how, answer, self._loop.wall()):
+                    self.caches.behind(self._renew(ask, seconds))
+                return how
+            await self._made(ask, seconds)
             recall.keep(_attempt(ask))
             return "model"
         finally:
             recall.leave()
 
-    def _reseed(self, ask: Ask, answer: Answer) -> None:
+    def _recall(self, ask: Ask, **headers: bytes) -> Recall:
+        ttl = TTL * (1 - self._spread * self._chance.random())
+        route = RouteCache("assistant", "models", Policy(ttl=ttl, wait=self._wait), SemanticPolicy())
+        recall = self.caches.recall(_exchange(ask, self._loop.wall(), headers), route)
+        assert recall is not None
+        return recall
+
+    async def _made(self, ask: Ask, seconds: float | None) -> None:
+        if seconds is not None:
+            await self._models.answer(seconds)
+
+    async def _renew(self, ask: Ask, seconds: float) -> None:
+        """As a client would that sends `cache-control: no-cache`: nothing is read, and what comes is kept."""
+        recall = self._recall(ask, cache_control=b"no-cache")
+        try:
+            await recall.look()
+            await self._made(ask, seconds)
+            recall.keep(_attempt(ask))
+        finally:
+            recall.leave()
+            self._renewals.over(ask)
+
+    def _seed(self, ask: Ask, answer: Answer) -> None:
         semantic = self.caches.semantic
         assert semantic is not None
-        body = ask.body
-        known = (semantic.moment, answer.made)
-        if self._seeded.get(body) != known:
-            self._seeded[body] = known
-            query = _query(_place(ask), body)
-            self.caches.behind(semantic.store(query, answer, self._loop.wall(), semantic.moment))
+        body, known = ask.body, (semantic.moment, answer.made)
+        if self._told.get(body) != known:
+            self._told[body] = known
+            self.caches.behind(semantic.store(_query(_place(ask), body), answer, self._loop.wall(), semantic.moment))
 
     async def go_stale(self) -> None:
         assert self.caches.semantic is not None
-        await self.caches.semantic.purge(_STALE)
+        if self._renewals.rate:
+            self._renewals.stale_since = self._loop.wall()
+        else:
+            await self.caches.semantic.purge(_STALE)
 
     async def purge(self) -> None:
         await self.caches.purge(_STALE)
+
+
+class Renewals:
+    """Which answers are asked for anew behind the one that is given: so many a second, each question once at a time."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.stale_since = float("-inf")
+        self._next = float("-inf")
+        self._under_way: set[bytes] = set()
+
+    def wanted(self, ask: Ask, how: How, answer: Answer, now: float) -> bool:
+        """Whether this answer is to be renewed now."""
+        if not self.rate or now < self._next:
+            return False
+        stale = how == "semantic" and ask.model == LARGE and answer.made < self.stale_since
+        if not stale and answer.expires - now > SOON * TTL:
+            return False
+        if ask.body in self._under_way:
+            return False
+        self._under_way.add(ask.body)
+        self._next = now + 1 / self.rate
+        return True
+
+    def over(self, ask: Ask) -> None:
+        """It is kept now, or could not be made."""
+        self._under_way.discard(ask.body)
 
 
 class Coupled:
@@ -255,9 +319,10 @@ async def _semantic(loop: Virtual, embedder: Embedder, answers: Any) -> Semantic
     return made
 
 
-def _exchange(ask: Ask, now: float) -> Exchange:
+def _exchange(ask: Ask, now: float, headers: dict[str, bytes]) -> Exchange:
     """What the caches look at of an exchange."""
-    request = SimpleNamespace(headers={}, body=ask.body)
+    fields = {name.replace("_", "-").encode(): value for name, value in headers.items()}
+    request = SimpleNamespace(headers=fields, body=ask.body)
     key = SimpleNamespace(name=ask.tenant)
     return cast("Exchange", SimpleNamespace(request=request, key=key, operation="chat", wall=now, stream=False, seat=None))
 

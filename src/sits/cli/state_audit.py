@@ -178,7 +178,7 @@ def _run(work: Callable[[], Awaitable[list[dict[str, Any]]]]) -> list[dict[str, 
 
 def _show(one: dict[str, Any]) -> None:
     click.echo(
-        f"{one['collection']}: {one['records']} records, {one['vectors']} vectors ({one['expired']} of records that have expired); "
+        f"{one['collection']}: {one['records']} records, {one['vectors']} vectors ({one['expired']} expired); "
         f"{one['waiting']} changes wait for the index, the oldest for {one['oldest']:.1f} s, {one['parked']} are parked; "
         f"{one['undone']} were undone"
     )

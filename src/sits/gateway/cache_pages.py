@@ -38,7 +38,7 @@ class CachePages:
     async def purge(self, visit: Visit) -> Answer:
         """POST /v1/admin/cache/purge: answers with all that is named; all answers for `{}`."""
         try:
-            wanted = msgspec.json.decode(visit.request.body or b"{}")
+            wanted = msgspec.json.decode(visit.request.body)
         except msgspec.DecodeError as exc:
             raise SitsError(Code.INVALID_REQUEST, f"the body is not JSON: {exc}") from exc
         if not isinstance(wanted, dict):

@@ -256,7 +256,11 @@ class Cluster:
                 if row.value is None:
                     self._members.pop(row.key, None)
                 else:
-                    self._members[row.key] = msgspec.msgpack.decode(row.value, type=Member)
+                    member = msgspec.msgpack.decode(row.value, type=Member)
+                    known = self._members.get(row.key)
+                    # One that was on its way when the network broke may come after a later one.
+                    if known is None or known.at <= member.at:
+                        self._members[row.key] = member
         except msgspec.DecodeError as error:
             _log.error("row %s of the cluster cannot be read here: %s", row.key, error)
 

@@ -29,6 +29,10 @@ class _Answered(msgspec.Struct, gc=False):
     output: list[msgspec.Raw] = []
 
 
+class _Item(msgspec.Struct, gc=False):
+    id: str
+
+
 class _Event(msgspec.Struct, gc=False):
     type: str
     response: msgspec.Raw = msgspec.Raw(b"null")
@@ -59,6 +63,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 _asked = msgspec.json.Decoder(_Asked).decode
 _answered = msgspec.json.Decoder(_Answered).decode
+_item = msgspec.json.Decoder(_Item).decode
 _event = msgspec.json.Decoder(_Event).decode
 _ours = msgspec.json.Decoder(_Ours).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -133,7 +138,8 @@ def listed_input(turn: Turn) -> list[msgspec.Raw]:
 
 
 def id_of(item: msgspec.Raw) -> str:
-    return _answered(item).id
+    """The id of a listed item."""
+    return _item(item).id
 
 
 class LastEvent:

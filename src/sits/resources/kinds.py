@@ -32,6 +32,8 @@ SecretRef = Annotated[
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$(?!\n)", description="64 hexadecimal digits in lower case")]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
+Dollars = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+Budget = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 RemoteEngine = Literal["openai", "vllm", "sglang", "llamacpp", "anthropic", "tgi", "ollama"]
@@ -69,9 +71,9 @@ class Promise(Spec, frozen=True):
 class Cost(Spec, frozen=True):
     """Price in US dollars for a million tokens."""
 
-    input_per_million: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    input_per_million: Dollars = 0.0
     """For prompt tokens."""
-    output_per_million: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    output_per_million: Dollars = 0.0
     """For generated tokens."""
 
 
@@ -210,9 +212,9 @@ class Quota(Spec, frozen=True):
     """Tokens of prompts and answers together, in a minute of the clock."""
     tokens_per_day: Count | None = None
     """The same in a day of UTC."""
-    dollars_per_day: Positive | None = None
+    dollars_per_day: Budget | None = None
     """By the `cost` of the models, in a day of UTC."""
-    dollars_per_month: Positive | None = None
+    dollars_per_month: Budget | None = None
     """The same in a month of UTC."""
     concurrent: Count | None = None
     """Requests under way at once."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sits.ports.vectors import Clause, Item, Scalar, Vectors
-from sits.ports.vectors.checks import CHECKS, LASTING, Check, MakeVectors, Step, compare
+from sits.ports.servers.redis import RedisServer
+from sits.ports.vectors import Clause, Item, Scalar, Vectors, open_vectors
+from sits.ports.vectors.checks import CHECKS, LASTING, Check, MakeVectors, Step, clustered, compare
 from sits.ports.vectors.memory import MemoryVectors
 
 
@@ -74,5 +76,30 @@ def test_an_adapter_answers_as_the_exact_one_does(make: MakeVectors, steps: Sequ
             await compare(index, exact, "likeness", steps)
         finally:
             await index.aclose()
+
+    asyncio.run(play())
+
+
+def test_a_partition_that_redis_searches_by_its_graph_is_found_too(vector_redis: RedisServer, tmp_path: Path) -> None:
+    rows = clustered(3300, 16, seed=4)
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    async def play() -> None:
+        index = await open_vectors(vector_redis.address, tmp_path, timeout=20.0)
+        await index.drop("large")
+        await index.create("large", 16)
+        await index.upsert("large", "p", [Item(f"{n:04}", row, {"n": n}) for n, row in enumerate(rows)])
+        # The first search learns the size.
+        await index.search("large", "p", rows[0], k=1)
+        right = 0
+        for number in range(0, 3300, 33):
+            hits = await index.search("large", "p", rows[number], k=5)
+            assert (hits[0].id, hits[0].score) == (f"{number:04}", 1.0)
+            right += len({hit.id for hit in hits} & {f"{n:04}" for n in np.argsort(-(units @ units[number]))[:5]})
+        assert right >= 0.95 * 500, f"{right} of 500"
+        days = [Clause("n", "ge", 3298), Clause("n", "ge", 1e-9)]
+        assert sorted(hit.id for hit in await index.search("large", "p", rows[0], k=5, where=days)) == ["3298", "3299"]
+        await index.drop("large")
+        await index.aclose()
 
     asyncio.run(play())

@@ -171,6 +171,54 @@ def _models() -> dict[str, Schema]:
     }
 
 
+def _cluster() -> Schema:
+    node = record(
+        {
+            "id": STRING,
+            "there": said(BOOLEAN, "Whether it was heard of lately."),
+            "config": said(INTEGER, "The cluster's version that it serves by; 0: its own files."),
+            "hash": said(STRING, "Of its snapshot."),
+            "error": said(STRING, "Why it does not serve by the newest; empty when it does."),
+            "started": NUMBER,
+            "told": NUMBER,
+        }
+    )
+    config = record({"version": INTEGER, "hash": STRING, "who": STRING, "at": NUMBER})
+    return record(
+        {
+            "node": said(STRING, "This one."),
+            "trouble": said(STRING, "Why the bus is not heard just now; empty when it is."),
+            "config": nullable(config),
+            "nodes": listed(node),
+        }
+    )
+
+
+def _cache() -> dict[str, Schema]:
+    counts: Schema = {"type": "object", "additionalProperties": True}
+    return {
+        "CacheStatus": record(
+            {
+                "exact": said(counts, "Answers held by this worker, and what happened to them."),
+                "shared": said(nullable(counts), "What was asked of the store; null where the cache is this worker's alone."),
+                "semantic": said(nullable(counts), "What the semantic cache did; null where no route wants one."),
+                "trouble": said(STRING, "Why there is no semantic cache though a route wants one."),
+            }
+        ),
+        "CachePurge": record(
+            dict.fromkeys(("model", "route", "tenant", "version", "source"), STRING) | {"tags": listed(STRING)},
+            [],
+            additionalProperties=False,
+        ),
+        "CachePurged": record(
+            {
+                "purged": said(COUNT, "Answers that the workers of this machine held."),
+                "workers_missing": said(COUNT, "Workers that did not answer in time."),
+            }
+        ),
+    }
+
+
 def _status() -> Schema:
     local = record({"state": STRING, "done_bytes": COUNT, "resident_bytes": COUNT}, ["state"])
     model = record(
@@ -196,6 +244,7 @@ def _status() -> Schema:
             "draining": BOOLEAN,
             "live": said(COUNT, "Requests under way."),
             "config": config,
+            "cluster": said(nullable(_cluster()), "This gateway's part in its cluster; null where the bus is local."),
             "auth": said(BOOLEAN, "Whether a key is asked for."),
             "models": {"type": "object", "additionalProperties": model},
             "routes": listed(STRING),
@@ -219,6 +268,7 @@ def schemas() -> dict[str, Schema]:
         "Ready": record({"status": const("ready"), "config_version": INTEGER}),
         "Draining": record({"status": const("draining")}),
         "Status": _status(),
+        **_cache(),
         "Reloaded": record({"version": INTEGER, "hash": STRING}),
         "Record": kept,
         "RecordList": record({"object": const("list"), "data": listed(ref("Record"))}),

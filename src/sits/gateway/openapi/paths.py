@@ -156,6 +156,13 @@ PAGED = (
         "POST", "/v1/admin/reload", "reload", "operations", "Look at the files now rather than when they change.", "admin",
         "Reloaded", own={409: (Code.CONFLICT,)},
     ),
+    Paged("GET", "/v1/admin/cache", "cacheStatus", "operations", "What the caches hold and did.", "admin", "CacheStatus"),
+    Paged(
+        "POST", "/v1/admin/cache/purge", "purgeCache", "operations",
+        "Forget answers: those with all that is named, or all of them for `{}`.", "admin", "CachePurged",
+        own={400: (Code.INVALID_REQUEST,), 503: (Code.STATE_UNAVAILABLE,)}, request="CachePurge",
+        examples={"of a model": {"model": "chat-large"}}, answered={"purged": 12, "workers_missing": 0},
+    ),
     Paged(
         "GET", "/v1/admin/records", "listRecords", "operations", "The newest decision records first, of all workers.", "admin",
         "RecordList", own={400: (Code.INVALID_REQUEST,)}, parameters=(LIMIT,),

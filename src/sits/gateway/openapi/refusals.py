@@ -114,6 +114,17 @@ def headers() -> dict[str, Any]:
         "x-sits-attempts": header("How many targets were tried.", {"type": "string", "pattern": r"^\d+$"}),
         "x-sits-overhead": header("The gateway's own time until this header was made, in milliseconds.", number),
         "x-sits-estimated": header("`true` on a token count that nobody behind the name could make.", const("true")),
+        "x-sits-cache": header(
+            "What the route's cache had to do with it; only where the route has one.",
+            one_of(("hit", "semantic", "flight", "miss", "bypass")),
+        ),
+        "age": header("Seconds since a kept answer was made.", {"type": "string", "pattern": r"^\d+$"}),
+        "x-ratelimit-limit-requests": header("The tightest quota of requests; only where there is one.", number),
+        "x-ratelimit-remaining-requests": header("What is left of it.", number),
+        "x-ratelimit-reset-requests": header("When it begins anew, like `42s`."),
+        "x-ratelimit-limit-tokens": header("The tightest quota of tokens; only where there is one.", number),
+        "x-ratelimit-remaining-tokens": header("What is left of it, with what this request may use taken off.", number),
+        "x-ratelimit-reset-tokens": header("When it begins anew, like `42s`."),
         "server-timing": header("Where the time went until this header was made, in milliseconds (W3C Server Timing)."),
         "retry-after": header("Seconds to wait.", {"type": "string", "pattern": r"^\d+$"}),
         "www-authenticate": header("How to sign in.", required=True),
@@ -124,7 +135,11 @@ def header_refs(*names: str) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-ON_DATA_PLANE = ("x-sits-requested", "x-sits-served", "x-sits-target", "x-sits-attempts", "x-sits-overhead", "server-timing")
+ON_DATA_PLANE = (
+    "x-sits-requested", "x-sits-served", "x-sits-target", "x-sits-attempts", "x-sits-overhead", "server-timing",
+    "x-sits-cache", "age", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests",
+    "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
+)  # fmt: skip
 
 
 def by_status(rows: Iterable[tuple[int, Code]]) -> dict[int, list[Code]]:

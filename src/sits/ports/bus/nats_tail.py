@@ -35,9 +35,9 @@ _IDLE_SECONDS = 60.0
 """After this long without a request the server forgets a consumer."""
 _AGAIN = 0.1
 _RECONNECT_WAIT = 0.1
-_PING_SECONDS = 1.0
-"""The third ping without an answer ends the connection. One over a network that is cut is of no more use when that is mended: TCP
-waits for twice as long after each packet that was lost (RFC 6298), a new connection does not."""
+_PINGS = 4
+"""Pings within the time that a call may take; the third without an answer ends the connection. One over a network that is cut is of
+no more use when that is mended: TCP waits for twice as long after each packet that was lost (RFC 6298), a new connection does not."""
 _STATUS_HEARTBEAT = "100"
 _STATUS_ASK_AGAIN = ("404", "408")
 
@@ -57,6 +57,7 @@ class Link:
         self._lock = asyncio.Lock()
         self._closed = False
         self._trouble: Exception | None = None
+        self._under_way: set[asyncio.Timeout] = set()
 
     async def open(self) -> None:
         """Connect.
@@ -71,10 +72,14 @@ class Link:
     async def bounded(self, what: str) -> AsyncIterator[JetStreamContext]:
         """The JetStream of a connected client. What fails or takes too long inside comes out as `state_unavailable`."""
         try:
-            async with asyncio.timeout(self.timeout):
+            async with asyncio.timeout(self.timeout) as bound:
                 await self._connected()
                 assert self._jetstream is not None
-                yield self._jetstream
+                self._under_way.add(bound)
+                try:
+                    yield self._jetstream
+                finally:
+                    self._under_way.discard(bound)
         except (TimeoutError, OSError, nats.errors.Error) as exc:
             reason = self._trouble if isinstance(exc, TimeoutError) and self._trouble is not None else exc
             raise SitsError(
@@ -122,7 +127,7 @@ class Link:
                 connect_timeout=self.timeout,  # type: ignore[arg-type]  # seconds, passed on to wait_for
                 reconnect_time_wait=_RECONNECT_WAIT,  # type: ignore[arg-type]
                 max_reconnect_attempts=-1,
-                ping_interval=_PING_SECONDS,  # type: ignore[arg-type]
+                ping_interval=self.timeout / _PINGS,  # type: ignore[arg-type]
                 pending_size=0,
             )
         except BaseException:
@@ -133,9 +138,17 @@ class Link:
 
     async def _note(self, error: Exception) -> None:
         self._trouble = error
+        client = self._client
+        if client is not None and not client.is_connected and client._transport is not None:
+            # nats-py lets go of a connection on which the server did not introduce itself without closing it.
+            client._transport.close()
 
     async def _turned(self) -> None:
         self.generation += 1
+        # What was asked over the connection that is gone is not answered any more.
+        for bound in self._under_way:
+            if not bound.expired():
+                bound.reschedule(asyncio.get_running_loop().time())
         if self._client is not None and self._client.is_connected:
             self._trouble = None
         self.ring()

@@ -12,8 +12,8 @@ from sits.ports.vectors.base import Clause, Hit, Item, Vector, Vectors
 T = TypeVar("T")
 
 
-class Dead(BaseException):  # noqa: N818 - no error of anybody: the process is gone, and nothing may catch it
-    """The end of a process, played."""
+class Dead(BaseException):
+    """The end of a process, played: no error of anybody, and nothing may catch it."""
 
 
 class Deaths:

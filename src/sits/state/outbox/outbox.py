@@ -173,6 +173,7 @@ class Outbox:
         if task is not None:
             self.relay.stop()
             await task
+        await self.relay.release()
 
     async def _room(self) -> None:
         """Return when there is room for an intent, or raise."""

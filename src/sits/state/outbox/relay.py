@@ -105,12 +105,15 @@ class Relay:
             # What waits for long is looked at in no more than half of the time, however often something is written.
             await _within(self._stopped, max(wait.rest, self._clock() - began))
             await _within(self.wake, wait.idle)
-        await self._lease.release()
 
     def stop(self) -> None:
-        """`run` ends after the call that it is in, and lets go of the lease."""
+        """`run` ends after the call that it is in."""
         self._stopped.set()
         self.wake.set()
+
+    async def release(self) -> None:
+        """Let another node relay, at once."""
+        await self._lease.release()
 
     async def turn(self) -> int:
         """Relay all that is due, once; how many intents were done with. None are, when another node relays.

@@ -15,7 +15,7 @@ import msgspec
 from sits.inner.errors import Code, SitsError
 from sits.ports.store import every
 from sits.ports.store.base import Entry, Store
-from sits.state.clocks import Order, VectorClock
+from sits.state.clocks import Order
 from sits.state.sessions import layout
 from sits.state.sessions.context import Context
 from sits.state.sessions.pending import PendingLog, PendingRow
@@ -228,8 +228,9 @@ def _chain_faults(head: Head, deltas: list[Delta]) -> Iterator[tuple[str, str]]:
         yield "hole", f"deltas {missing[:5]} are missing and {beyond[:5]} are too many; {head.kept} to {head.version} are wanted"
     if head.kept > head.snapshot + 1:
         yield "hole", f"the snapshot is at {head.snapshot}, and deltas are kept from {head.kept} on only"
-    before: VectorClock | None = None
+    last: Delta | None = None
     for delta in deltas:
+        before = last.clock if last is not None and last.version + 1 == delta.version else None
         counts = dict(delta.clock.counts)
         if counts.get(delta.node) != delta.count:
             yield "clock", f"the clock of version {delta.version} does not count its own change"
@@ -237,7 +238,7 @@ def _chain_faults(head: Head, deltas: list[Delta]) -> Iterator[tuple[str, str]]:
             yield "clock", f"the clock of version {delta.version} has not seen all that the one before has"
         if before is not None and (before.compare(delta.seen) in (Order.EQUAL, Order.BEFORE)) is delta.fork:
             yield "fork", f"version {delta.version} {'is no fork and says so' if delta.fork else 'is a fork and does not say so'}"
-        before = delta.clock
+        last = delta
     if deltas and deltas[-1].version == head.version and deltas[-1].clock != head.clock:
         yield "clock", "the clock of the row is not that of the last change"
 

@@ -194,6 +194,16 @@ class Chain:
         entry = await self.store.get(layout.delta_key(session_id, version))
         return None if entry is None else layout.read_delta(entry).clock
 
+    async def dot(self, session_id: str, version: int) -> tuple[str, int, int] | None:
+        """The node and count of a change, and the count that its node had before; None when that is no longer kept."""
+        keys = [layout.delta_key(session_id, version), layout.delta_key(session_id, max(1, version - 1))]
+        found, before = await self.store.get_many(keys)
+        if found is None or (before is None and version > 1):
+            return None
+        delta = layout.read_delta(found)
+        earlier = {} if version == 1 or before is None else dict(layout.read_delta(before).clock.counts)
+        return delta.node, delta.count, earlier.get(delta.node, 0)
+
     async def claim(self, session_id: str, known: Loaded | None, owner: str, tenant: str | None) -> Loaded:
         """Take the session, or keep it for longer.
 

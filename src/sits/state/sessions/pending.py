@@ -6,7 +6,7 @@ share it; each brings in its own rows, and those of processes that are gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,6 +23,7 @@ from sits.state.sessions.terms import Terms
 FILE = "sessions-pending.db"
 _WAITING = "waiting/"
 _GIVEN_UP = "given-up/"
+_SPENT = "spent/"
 MOST_GIVEN_UP = 1000
 
 
@@ -40,6 +41,8 @@ class PendingRow(msgspec.Struct, frozen=True):
     at: float
     updates: dict[str, bytes | None]
     also: tuple[Put, ...] = ()
+    count: int = 1
+    """The one in its dot, which later changes say that they have seen."""
 
     @property
     def key(self) -> str:
@@ -66,6 +69,7 @@ class PendingRow(msgspec.Struct, frozen=True):
             self.at,
             self.updates,
             also=self.also,
+            least=self.count,
             late=True,
         )
 
@@ -87,6 +91,9 @@ class PendingLog:
         self.node = node
         self.rows: dict[str, list[PendingRow]] = {}
         """By session, oldest first."""
+        self.spent: dict[str, int] = {}
+        """By session, the highest count that a dot of a change of ours had here: no other change may have it, whatever becomes
+        of this one, since clients say by it what they have seen."""
         self.count = 0
         self.bytes = 0
         self._next = 1
@@ -97,8 +104,10 @@ class PendingLog:
             self._next = max(self._next, row.number + 1)
             if row.node == self.node:
                 self._hold(row)
+        async for entry in every(self._file, f"{_SPENT}{self.node}/"):
+            self.spent[entry.key.rpartition("/")[2]] = msgspec.msgpack.decode(entry.value, type=int)
 
-    async def add(self, draft: Draft, seen: VectorClock, version: int) -> PendingRow:
+    async def add(self, draft: Draft, seen: VectorClock, version: int, count: int) -> PendingRow:
         """Keep a change; it is on the disk when this returns.
 
         Raises:
@@ -116,19 +125,27 @@ class PendingLog:
             draft.at,
             draft.updates,
             draft.also,
+            count,
         )
         if self.count >= self._terms.most_pending or self.bytes + row.size > self._terms.pending_bytes:
             message = f"the store is away and the pending log is full: {self.count} changes, {self.bytes} bytes"
             raise SitsError(Code.OVERLOADED, message, retry_after=self._terms.retry)
         self._next += 1
-        await self._file.commit([Put(row.key, encode(row), expect=ABSENT)])
+        spent = Put(f"{_SPENT}{self.node}/{row.session_id}", encode(count), ttl=self._terms.remembered)
+        await self._file.commit([Put(row.key, encode(row), expect=ABSENT), spent])
+        self.spent[row.session_id] = count
+        while len(self.spent) > self._terms.most_pending:
+            del self.spent[next(iter(self.spent))]
         self._hold(row)
         return row
 
-    async def done(self, row: PendingRow) -> None:
-        """The change is in the store."""
-        await self._file.commit([Delete(row.key)])
+    async def done(self, row: PendingRow, amended: Sequence[PendingRow] = ()) -> None:
+        """The change is in the store; `amended` are later rows that are to say something else from now on."""
+        await self._file.commit([Delete(row.key), *(Put(one.key, encode(one)) for one in amended)])
         self._let_go(row)
+        by_key = {one.key: one for one in amended}
+        rows = self.rows.get(row.session_id, [])
+        rows[:] = [by_key.get(one.key, one) for one in rows]
 
     async def give_up(self, row: PendingRow, why: str, at: float) -> None:
         """The change can never be in the store: keep it aside with the reason, the latest `MOST_GIVEN_UP` of them."""
@@ -152,7 +169,7 @@ class PendingLog:
     async def aclose(self) -> None:
         await self._file.aclose()
 
-    def of(self, session_id: str) -> Iterable[PendingRow]:
+    def of(self, session_id: str) -> tuple[PendingRow, ...]:
         """Our own rows of a session, oldest first."""
         return tuple(self.rows.get(session_id, ()))
 

@@ -9,11 +9,12 @@ from blake3 import blake3
 
 from sits.inner.errors import Code, SitsError
 from sits.ports.store.base import Put
-from sits.state.clocks import Order, Stamp, VectorClock
+from sits.state.clocks import MOST_CARRIED, Order, Stamp, VectorClock
+from sits.state.clocks.vector import LARGEST_COUNT, LONGEST_MEMBER
 from sits.state.sessions import layout
 from sits.state.sessions.context import LARGEST_LOST, Change, Context
 from sits.state.sessions.rules import RuleRow, canonical, check_path, rule_of
-from sits.state.sessions.shapes import Conflict, Delta, Gap, Head, no_session
+from sits.state.sessions.shapes import Conflict, ContextDelta, Delta, Gap, Head, check_session, no_session
 from sits.state.sessions.terms import LARGEST_CONTEXT, LARGEST_DELTA, LONGEST_ID, MOST_PATHS, Terms
 
 REMEMBERED_CLOCKS = 64
@@ -36,6 +37,8 @@ class Draft(msgspec.Struct, frozen=True):
     """Refuse it when another owner has taken the session since."""
     also: tuple[Put, ...] = ()
     """What is put into the store with it, in one step."""
+    least: int = 1
+    """The least count that its dot may have: lower ones were given out by a node while the store was away."""
     late: bool = False
     """It was acknowledged before: it has to find a place, whatever it builds on."""
 
@@ -76,23 +79,47 @@ def content_id(session_id: str, version: int, updates: Mapping[str, bytes | None
     return "content:" + blake3(layout.encode((session_id, version, tenant, rows))).hexdigest(20)
 
 
-def check_draft(draft: Draft) -> None:
-    """Raise `invalid_request` or `request_too_large` unless every session could take this."""
-    if not 0 < len(draft.id) <= LONGEST_ID:
-        raise SitsError(Code.INVALID_REQUEST, f"the id of a change has 1 to {LONGEST_ID} characters", param="id")
-    if draft.version < 1:
+def check_delta(delta: ContextDelta) -> None:
+    """Raise `invalid_request`, `request_too_large` or `not_found` unless a session could take this."""
+    check_session(delta.session_id)
+    if len(delta.id) > LONGEST_ID or not is_text(delta.id):
+        raise SitsError(Code.INVALID_REQUEST, f"the id of a change is text of at most {LONGEST_ID} characters", param="id")
+    if delta.version < 1:
         raise SitsError(Code.INVALID_REQUEST, "version is that of the change itself: 1 for the first one", param="version")
-    if not draft.updates:
+    if not delta.updates:
         raise SitsError(Code.INVALID_REQUEST, "updates is empty", param="updates")
-    if len(draft.updates) > MOST_PATHS // 4:
+    if len(delta.updates) > MOST_PATHS // 4:
         raise SitsError(
-            Code.TOO_LARGE, f"{len(draft.updates)} updates; a change has {MOST_PATHS // 4} at the most", param="updates"
+            Code.TOO_LARGE, f"{len(delta.updates)} updates; a change has {MOST_PATHS // 4} at the most", param="updates"
         )
-    for path in draft.updates:
+    for path in delta.updates:
         check_path(path)
-    size = sum(len(path) + len(value or b"") for path, value in draft.updates.items())
+    size = sum(len(path) + len(value or b"") for path, value in delta.updates.items())
     if size > LARGEST_DELTA:
         raise SitsError(Code.TOO_LARGE, f"a change of {size} bytes; {LARGEST_DELTA} are the most", param="updates")
+
+
+def clock_of(counts: Mapping[str, int]) -> VectorClock:
+    """A clock as a client gives it back.
+
+    Raises:
+        SitsError: `invalid_request`.
+    """
+    whole = all(
+        0 < len(node) <= LONGEST_MEMBER and is_text(node) and 0 < count <= LARGEST_COUNT for node, count in counts.items()
+    )
+    if not whole or len(counts) > MOST_CARRIED:
+        raise SitsError(Code.INVALID_REQUEST, "clock is node: count as an answer had it", param="clock")
+    return VectorClock(tuple(sorted(counts.items())))
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_open(head: Head, session_id: str, tenant: str | None, now: float) -> None:
@@ -138,7 +165,7 @@ def place(loaded: Loaded, draft: Draft, seen: VectorClock, owner: str | None, no
     if draft.fence is not None and draft.fence != head.fence:
         raise SitsError(Code.CONFLICT, f"{head.owner!r} has taken the session over since", param="fence")
     updates = {path: _admitted(path, value, rules) for path, value in draft.updates.items()}
-    clock = head.clock.increment(draft.node)
+    clock = _counted(head.clock, draft.node, draft.least)
     count = dict(clock.counts)[draft.node]
     decision = loaded.context.decide(Change(draft.node, count, seen, draft.stamp, updates), head.clock, rules)
     context = loaded.context.after(decision.updates, draft.node, count, draft.stamp, rules)
@@ -176,6 +203,13 @@ def place(loaded: Loaded, draft: Draft, seen: VectorClock, owner: str | None, no
         stamp=draft.stamp if head.stamp is None else max(head.stamp, draft.stamp),
     )
     return Placed(after, delta, context, conflict)
+
+
+def _counted(clock: VectorClock, node: str, least: int) -> VectorClock:
+    """The clock after one more change of `node`, whose count is `least` or more: counts need not be without gaps."""
+    after = clock.increment(node)
+    counts = tuple((name, max(count, least) if name == node else count) for name, count in after.counts)
+    return VectorClock(counts, after.floor)
 
 
 def _admitted(path: str, update: bytes | None, rules: Sequence[RuleRow]) -> bytes | None:

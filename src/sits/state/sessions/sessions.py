@@ -22,7 +22,7 @@ from sits.state.sessions.context import Context
 from sits.state.sessions.known import Known, Memory
 from sits.state.sessions.news import Changed, News
 from sits.state.sessions.pending import PendingLog, PendingRow
-from sits.state.sessions.placing import Draft, Loaded, base_of, check_draft, check_open, content_id, place
+from sits.state.sessions.placing import Draft, Loaded, base_of, check_delta, check_open, clock_of, content_id, place
 from sits.state.sessions.rules import MOST_ROWS, RuleRow, check_path
 from sits.state.sessions.shapes import Committed, Conflict, ContextDelta, Gap, Head, State, check_session
 from sits.state.sessions.terms import Terms
@@ -155,8 +155,8 @@ class Sessions:
             SitsError: `not_found`; `invalid_request`; `request_too_large`; `conflict`, the fence or the id is another's;
                 `state_unavailable`, or `overloaded` when the pending log is full.
         """
-        check_session(delta.session_id)
-        seen = None if delta.clock is None else _clock_of(delta.clock)
+        check_delta(delta)
+        seen = None if delta.clock is None else clock_of(delta.clock)
         id = delta.id or content_id(delta.session_id, delta.version, delta.updates, tenant)
         now = self._wall()
         draft = Draft(
@@ -171,8 +171,8 @@ class Sessions:
             delta.updates,
             fence,
             tuple(also),
+            self.pending.spent.get(delta.session_id, 0) + 1,
         )
-        check_draft(draft)
         async with self._lock(delta.session_id):
             return await self._commit(draft)
 
@@ -312,18 +312,17 @@ class Sessions:
             return base
         placed = place(known.local, draft, base, None, now, self.terms)
         version = placed.head.version
-        await self.pending.add(draft, base, version)
+        await self.pending.add(draft, base, version, placed.delta.count)
         clocks = known.local.with_clock(version, placed.head.clock)
         known.ahead = Loaded(placed.head, 0, placed.context, clocks)
         return Committed(session_id, version, placed.head.clock, "pending", placed.conflict)
 
     async def _bring_in(self, session_id: str) -> bool:
         """Put the changes of a session that wait into the store, in order; False when the store is (still) away."""
-        rows = self.pending.of(session_id)
-        if not rows:
+        if not self.pending.of(session_id):
             return True
-        for row in rows:
-            if self._is_away() or not await self._bring_in_one(row):
+        while rows := self.pending.of(session_id):
+            if self._is_away() or not await self._bring_in_one(rows[0]):
                 return False
         known = self.memory.get(session_id)
         if known is not None:
@@ -335,7 +334,7 @@ class Sessions:
         try:
             answer, loaded = await self.chain.commit(row.draft(), None if known is None else known.loaded, self.node)
             assert isinstance(answer, Committed), answer
-            await self.pending.done(row)
+            await self.pending.done(row, await self._amended(row, answer) if answer.repeated else ())
         except SitsError as error:
             if error.code is Code.STATE_UNAVAILABLE:
                 self._note_away(error)
@@ -350,6 +349,22 @@ class Sessions:
         self._took(row.session_id, loaded, tell=not answer.repeated)
         await self._maybe_compact(row.session_id, loaded)
         return True
+
+    async def _amended(self, row: PendingRow, answer: Committed) -> list[PendingRow]:
+        """A change that waited is in the store already. If its client has sent it through another node, it has that node's dot:
+        later changes, which know it by ours, have seen that too, provided that they have seen all of that node's before."""
+        dot = await self.chain.dot(row.session_id, answer.version)
+        if dot is None or dot[:2] == (row.node, row.count):
+            return []
+        node, count, before = dot
+        amended = []
+        for later in self.pending.of(row.session_id):
+            seen = dict(later.seen.counts)
+            if later.key != row.key and seen.get(row.node, 0) >= row.count and before <= seen.get(node, 0) < count:
+                seen[node] = count
+                clock = VectorClock(tuple(sorted(seen.items())), later.seen.floor)
+                amended.append(msgspec.structs.replace(later, seen=clock))
+        return amended
 
     async def _newest(self, session_id: str, fresh: bool) -> Known:
         known = self.memory.get(session_id)
@@ -468,14 +483,3 @@ class Sessions:
                     await self.sweep()
             except SitsError as error:
                 _log.warning("sessions could not be tended: %s", error.message)
-
-
-def _clock_of(counts: dict[str, int]) -> VectorClock:
-    """A clock as a client gives it back.
-
-    Raises:
-        SitsError: `invalid_request`.
-    """
-    if any(count < 1 for count in counts.values()):
-        raise SitsError(Code.INVALID_REQUEST, "the counts of a clock are 1 or more", param="clock")
-    return VectorClock(tuple(sorted(counts.items())))
