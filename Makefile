@@ -7,10 +7,10 @@ PORT ?= 8080
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup run test check bench wheel docs lock clean help
+.PHONY: setup run test test-compiled check bench wheel docs lock clean help
 
 help: ## What the targets do
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(VENV)/.all ## Everything that running, testing and checking needs, in .venv
 
@@ -20,6 +20,11 @@ run: $(VENV)/.run ## Serve the built-in models on http://127.0.0.1:8080 (PORT=, 
 
 test: $(VENV)/.all ## All tests
 	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+
+test-compiled: $(VENV)/.all ## The tests of the hot path over the compiled wheel (needs a C compiler)
+	rm -rf .cache/compiled && SITS_COMPILE=1 $(BIN)/pip install -q --no-deps --target .cache/compiled .
+	PYTHONPATH=$(CURDIR)/.cache/compiled $(BIN)/pytest -n 2 --dist worksteal tests/test_turn.py tests/dialects tests/engines/remote \
+		tests/gateway tests/hostile tests/observe tests/routing tests/security $(ARGS)
 
 check: $(VENV)/.all ## Format, lint, types, layers, generated pages
 	$(BIN)/ruff format --check src tests

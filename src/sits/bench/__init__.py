@@ -28,6 +28,7 @@ class Row(msgspec.Struct, frozen=True):
 
 BENCHES: Mapping[str, Row] = {
     "gateway": Row("sits.bench.gateway", "CPU, rate, latency and memory beside the other gateways of the field."),
+    "cache": Row("sits.bench.cache", "What the caches find and cost, beside other rules; a staleness storm."),
 }
 
 

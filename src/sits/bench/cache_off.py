@@ -75,6 +75,8 @@ def _config(folder: Path, upstream: str, cache: dict[str, str] | None) -> Path:
     config = folder / "config"
     config.mkdir(parents=True)
     backends = [{"model": "upstream"}]
+    quiet = {"apiVersion": "sits/v1", "kind": "Settings", "spec": {"accessLog": False}}
+    (config / "settings.json").write_bytes(msgspec.json.encode(quiet))
     for kind, name, spec in (
         ("Model", "upstream", {"engine": "openai", "endpoint": upstream, "upstreamModel": "bench"}),
         ("Route", "plain", {"backends": backends}),

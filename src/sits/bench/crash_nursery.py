@@ -7,6 +7,7 @@ lies in the folder. It reads a request a line on its standard input and answers 
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import select
 import signal
@@ -34,9 +35,13 @@ _DEAF_SECONDS = 60.0
 class Story(msgspec.Struct, frozen=True):
     """The lives of a folder: each number is how many steps a writer had acknowledged when it was killed."""
 
-    folder: Path
+    place: str
     seed: int
     lives: tuple[int, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.place)
 
     @property
     def acknowledged(self) -> int:
@@ -138,10 +143,12 @@ def kill(request: Kill) -> int:
     """Fork a writer and kill it; what it had acknowledged."""
     part = part_of(request.part)
     pid, reading = _fork(lambda writing: part.write(request.story, lambda: _say(writing)))
-    if not request.from_fork:
-        _hear(reading)
-    time.sleep(request.seconds)
-    os.kill(pid, signal.SIGKILL)
+    try:
+        if not request.from_fork:
+            _hear(reading)
+        time.sleep(request.seconds)
+    finally:
+        os.kill(pid, signal.SIGKILL)
     told = _all(reading)
     status = os.waitpid(pid, 0)[1]
     if os.WTERMSIG(status) != signal.SIGKILL:
@@ -162,6 +169,8 @@ def look(request: Look) -> Found:
 
 
 def main() -> None:
+    # What goes wrong on purpose need not be said.
+    logging.disable()
     for name in PARTS:
         part_of(name)
     requests = msgspec.json.Decoder(Kill | Look)

@@ -1,4 +1,4 @@
-"""Records with vectors under kill -9, written through an outbox, and beside it as everybody does it at first: one, then the other.
+"""Records with vectors under kill -9: written through an outbox, and, as most begin, one after the other.
 
 Both have the same steps over the same store and index (SQLite and the embedded one), which takes no item whose id begins with
 `bad`: the record of such a one has to be taken back.
@@ -116,6 +116,9 @@ class OutboxPart:
             await outbox.aclose()
             told = await self._audit(pair)
             notes = [f"after recovery: {told.faults}"] if told.faults else []
+            refused = {step_of(story.seed, number).id for number in range(story.acknowledged)} & set(BAD)
+            if not refused <= {undoing.id for undoing in told.undoings}:
+                notes.append(f"of {sorted(refused)} some were taken back without a word: {told.undoings}")
             if left or told.waiting:
                 notes.append(f"{left} changes still wait after recovery")
             found = await _compared(pair, story)

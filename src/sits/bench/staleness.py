@@ -39,8 +39,11 @@ from sits.ports.vectors.memory import MemoryVectors
 from sits.state.cache.semantic import Embedder, WordLlama
 
 HIT_RATE = ">= 93"
+"""Percent, in the first minute, which is the worst."""
 P99 = ">= 15"
+"""The stand-in's over ours, of the requests that a cache answers when it is calm."""
 SWING = "<= 8"
+"""Percent."""
 STALE = 0.7
 """Share of the questions that the model answers whose answers go stale."""
 RENEWED = 2.5
@@ -48,6 +51,8 @@ RENEWED = 2.5
 A_TENANT = 10
 """Questions of one tenant."""
 SEED = 4
+OURS, THEIRS = "apart", "coupled"
+"""What the bounds compare: the product, and the stand-in."""
 
 Storm = Literal["calm", "stale", "batch", "wrong"]
 Make = Callable[[Virtual, Models], Design]
@@ -107,6 +112,15 @@ DESIGNS: dict[str, Make] = {
     "tied": lambda loop, models: Coupled(loop, models, one_clock=False),
 }
 """Every design by its name. `apart` is the product."""
+SHOWN: dict[Storm, tuple[str, ...]] = {
+    "stale": (
+        "apart", "apart, no single flight", "coupled", "coupled, single flight", "tied", "apart, seeds", "apart, renews",
+    ),
+    "batch": ("apart", "coupled", "apart, spread"),
+    "wrong": ("apart", "apart, no single flight", "coupled"),
+}  # fmt: skip
+"""Who is shown in which storm: those for whom it makes a difference."""
+SHOWN_QUICKLY: dict[Storm, tuple[str, ...]] = {"stale": ("apart", "coupled", "apart, renews"), "batch": (), "wrong": ("apart",)}
 
 
 @cache
@@ -219,3 +233,114 @@ def swing(run: Run, calm: Run) -> float:
     """The most that the models' load departs, in any window, from what the same traffic makes without the storm, in percent of
     that."""
     return max(100 * abs(load - usual) / usual for load, usual in zip(run.loads, calm.loads, strict=True))
+
+
+class Found(msgspec.Struct, frozen=True):
+    """All runs: by storm and design, and the calm ones by design."""
+
+    runs: dict[tuple[Storm, str], Run]
+    calm: dict[str, Run]
+    world: World
+
+    def calm_of(self, design: str) -> Run:
+        """What the design does without a storm: what is not in the product changes nothing then."""
+        return self.calm[OURS if design.startswith(OURS) else THEIRS]
+
+
+def simulate(quick: bool, say: Callable[[str], None]) -> Found:
+    """Put all designs through their storms. 60 s, 5 when quick."""
+    shape, times = (Shape(rate=20.0, questions=400), Times(30.0, 120.0)) if quick else (Shape(), Times())
+    world = World(shape, times, WordLlama(128))
+    say("staleness storm: calm")
+    calm = {design: world.run(DESIGNS[design], "calm") for design in (OURS, THEIRS)}
+    runs: dict[tuple[Storm, str], Run] = {}
+    for storm, designs in (SHOWN_QUICKLY if quick else SHOWN).items():
+        for design in designs:
+            say(f"staleness storm: {storm}, {design}")
+            runs[storm, design] = world.run(DESIGNS[design], storm)
+    return Found(runs, calm, world)
+
+
+def figures(found: Found) -> list[Figure]:
+    """The bounds on the product, and what everybody showed."""
+    ours, theirs = found.runs["stale", OURS], found.runs["stale", THEIRS]
+    calm, their_calm = found.calm[OURS], found.calm[THEIRS]
+    hits = f"coupled {theirs.minute(0):.1f} %; in five minutes {ours.hit_rate:.1f} and {theirs.hit_rate:.1f}; calm {calm.minute(0):.1f}"
+    p99s = ours.p99(calm), theirs.p99(their_calm)
+    waits = f"{1e3 * p99s[0]:.0f} ms beside {1e3 * p99s[1]:.0f} of coupled, where a cache answers when it is calm; "
+    waits += f"of all requests {1e3 * ours.p99():.0f} beside {1e3 * theirs.p99():.0f}"
+    swings = f"coupled {swing(theirs, their_calm):.1f} %; models {100 * sum(calm.loads) / len(calm.loads) / calm.slots:.0f} % busy when calm"
+    rows = [
+        bounded("storm_hit_rate", ours.minute(0), "%", HIT_RATE, hits),
+        bounded("storm_p99_ratio", p99s[1] / p99s[0], "x", P99, waits),
+        bounded("storm_load_swing", swing(ours, calm), "%", SWING, swings),
+    ]
+    for (storm, design), run in found.runs.items():
+        usual = found.calm_of(design)
+        said = f"{run.calls} calls of models; p99 {1e3 * run.p99(usual):.0f} ms, load swing {swing(run, usual):.1f} %"
+        rows.append(measured(f"storm_{storm}_{_slug(design)}_hit_rate", run.minute(0), "%", said))
+    return rows
+
+
+def sections(found: Found) -> list[Section]:
+    """What the page says of it."""
+    shape, times = found.world.shape, found.world.times
+    world = _WORLD.format(
+        rate=number(shape.rate),
+        personal=f"{100 * shape.personal:.0f}",
+        new=f"{100 * shape.new:.0f}",
+        questions=number(shape.questions),
+        skew=number(shape.skew),
+        reworded=f"{100 * shape.reworded:.0f}",
+        ttl=number(TTL / 60),
+        slots=found.calm[OURS].slots,
+        window=number(times.window),
+        minutes=number(times.storm / 60),
+    )
+    parts: list[Table | Bars] = []
+    for storm in ("stale", "batch", "wrong"):
+        chosen = [(design, run) for (name, design), run in found.runs.items() if name == storm]
+        if chosen:
+            parts.append(_table(found, storm, chosen))
+    bars = [(design, run.minute(0)) for (storm, design), run in found.runs.items() if storm == "stale"]
+    parts.append(Bars("storm-hits", "Storm `stale`: hit rate in its first minute", "%, more is better", bars))
+    return [Section("Staleness storm", f"{_STORMS}\n\n{world}\n\n{_DESIGNS}", parts)]
+
+
+def _table(found: Found, storm: Storm, chosen: Sequence[tuple[str, Run]]) -> Table:
+    rows = []
+    for design, run in [("calm", found.calm[OURS]), *chosen]:
+        usual = found.calm_of(design) if design != "calm" else run
+        cells = [run.minute(0), run.hit_rate, 1e3 * run.p99(usual), 1e3 * run.p99(), run.calls, swing(run, usual)]
+        rows.append([design, *(number(cell) for cell in cells)])
+    head = ["hit % first minute", "hit % in all", "p99 ms where calm hits", "p99 ms of all", "calls", "load swing %"]
+    return Table([f"storm `{storm}`", *head], rows)
+
+
+def _slug(design: str) -> str:
+    return design.replace(",", "").replace(" ", "_")
+
+
+_STORMS = """\
+A simulation: the gateway's own caches on a clock that jumps, and beside them, on the same draws of traffic, stand-ins in which
+both caches are one. In storm `stale`, 70 % of the semantic entries (all that one model made) are stale in one moment; their
+exact entries are good. The bounds are held in this one. In `batch`, the answers of that model were all made within a minute and
+pass their time together, in both caches. In `wrong`, they are purged from both caches: no design may give them, so all that
+can help is to ask once."""
+_WORLD = """\
+{rate} requests a second, at random. {personal} % are none that a cache may answer. Of the others {new} % are new, the rest ask
+one of {questions} questions (Zipf, {skew}), {reworded} % of them in other words: pairs of the labelled set. Answers are kept
+for {ttl} minutes; there is room for all. Models take 1 s in the median (log-normal, sigma 0.5) in {slots} slots with a line
+before them. A hit is an answer from a cache; who waits for an equal question is none. Load is the work asked of the models in
+windows of {window} s; its swing is the greatest departure from the same traffic without the storm. {minutes} minutes are looked
+at from the storm on."""
+_DESIGNS = """\
+- `apart`: the product.
+- `coupled`: one room, one eviction (LRU, as large as both caches) and one clock: whatever makes a part of it stale empties all
+  of it, as where a cache has one version, or can only be flushed. Who finds nothing asks a model; no single flight. It finds
+  answers by the same rules as ours.
+- `tied`: as `coupled`, but only the answers that are meant go: the exact and the semantic entry of each, together.
+- `no single flight`, `single flight`: the same without, or with it.
+- Not in the product: `seeds`, an exact hit tells the semantic cache what it does not have; `spread`, each answer's time is
+  shorter by a random part of 20 %; `renews`, answers that are stale without being wrong are given, and 2.5 of them a second are
+  asked for anew behind the answer (RFC 5861)."""

@@ -15,6 +15,7 @@ use what was pushed keeps what it has, and says so in its row.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
@@ -110,6 +111,8 @@ class Cluster:
         self._config: Pushed | None = None
         self._revision = ABSENT
         self._synced = asyncio.Event()
+        self._untold = asyncio.Event()
+        """The others may have an old word of us."""
         self.trouble = "not connected yet"
         """Why the bus is not heard just now; empty when it is."""
 
@@ -261,6 +264,8 @@ class Cluster:
                     # One that was on its way when the network broke may come after a later one.
                     if known is None or known.at <= member.at:
                         self._members[row.key] = member
+                    elif member.id == self.node:
+                        self._untold.set()
         except msgspec.DecodeError as error:
             _log.error("row %s of the cluster cannot be read here: %s", row.key, error)
 
@@ -270,14 +275,18 @@ class Cluster:
         Raises:
             SitsError: `state_unavailable`.
         """
+        self._untold.clear()
         config, digest, error = self._tell()
         row = Member(self.node, self._started, self._wall(), config, digest, error)
-        await self._there().put(f"{ROWS}.node.{self.node}", msgspec.msgpack.encode(row))
+        try:
+            await self._there().put(f"{ROWS}.node.{self.node}", msgspec.msgpack.encode(row))
+        except SitsError:
+            self._untold.set()
+            raise
         self._members[f"{ROWS}.node.{self.node}"] = row
 
     async def _keep_telling(self) -> None:
         while True:
-            pause = TELL_SECONDS
             try:
                 await self.tell()
                 if self.trouble:
@@ -286,12 +295,14 @@ class Cluster:
                 for key, member in list(self._members.items()):
                     if self._wall() - member.at > FORGET_SECONDS:
                         await self._there().remove(key)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TELL_SECONDS):
+                        await self._untold.wait()
             except SitsError as error:
-                pause = AGAIN_SECONDS
                 if self._synced.is_set() and not self.trouble:
                     _log.warning("the bus of the cluster is away: %s", error.message)
                     self.trouble = error.message
-            await asyncio.sleep(pause)
+                await asyncio.sleep(AGAIN_SECONDS)
 
 
 def _row(name: str) -> str:

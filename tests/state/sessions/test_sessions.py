@@ -210,6 +210,37 @@ async def test_changes_wait_in_order_while_the_store_is_away_and_their_node_read
     assert (await world.kept("b", 2, "one", said=b"[1]")).repeated
 
 
+@story("a", "b")
+async def test_a_change_that_waits_here_and_is_sent_through_another_node_as_well_is_one_change(world: World) -> None:
+    world.nodes["a"].store.away = Away.BEFORE
+    one = await world.kept("a", 1, "one", note=b"1")
+    two = await world.kept("a", 2, "two", note=b"2", said=b"[2]")
+    assert (two.state, two.conflict) == ("pending", None)
+    world.network.advance(world.terms.retry)
+    assert (await world.kept("b", 1, "one", note=b"1")).clock.counts == (("b", 1),)
+    world.nodes["a"].store.away = None
+    assert await world.at("a").sync() == 0
+    assert await world.context("b") == {"note": b"2", "said": b"[2]"}
+    assert await world.at("b").conflicts(world.session_id, TENANT) == []
+    # What a client was told of the first one, a:1, is nobody else's dot: it has not seen the second one by it.
+    late = await world.kept("a", 3, "late", note=b"3", clock=dict(one.clock.counts))
+    assert late.conflict is not None
+    assert (late.clock.counts, (await world.audit("a")).faults) == ((("a", 3), ("b", 1)), [])
+
+
+@story("a", "b")
+async def test_the_place_of_a_change_that_waited_and_was_not_needed_is_given_to_no_other(world: World) -> None:
+    world.nodes["a"].store.away = Away.BEFORE
+    one = await world.kept("a", 1, "one", note=b"1")
+    await world.kept("b", 1, "one", note=b"1")
+    await world.nodes["a"].die()
+    await world.nodes["a"].start()
+    assert await world.at("a").sync() == 0
+    assert (await world.kept("a", 2, "two", note=b"2")).clock.counts == (("a", 2), ("b", 1))
+    late = await world.kept("b", 2, "late", note=b"3", clock=dict(one.clock.counts))
+    assert late.conflict is not None
+
+
 @story("a")
 async def test_a_change_whose_answer_was_lost_happens_once(world: World) -> None:
     world.nodes["a"].store.away = Away.AFTER
