@@ -217,3 +217,21 @@ def test_processes_that_open_a_new_folder_at_once_all_write(tmp_path: Path) -> N
     assert sorted(one.name for one in Registrations(database).all()) == sorted(names)
     assert len(names) == 15
     database.close()
+
+
+def test_a_file_opened_twice_by_one_process_loses_nothing_when_another_process_closes_it(tmp_path: Path) -> None:
+    """Opening a database file by hand drops the process's locks on it; the other's close then deletes the log with its rows."""
+    import subprocess
+    import sys
+
+    other = "import sys; from pathlib import Path; from sits.state.database import Database; Database(Path(sys.argv[1])).close()"
+    first = Database(tmp_path)
+    for number in range(16):
+        Registrations(first).add(model(f"m{number}"), by="me", at=float(number))
+        if number == 7:
+            Database(tmp_path).close()
+            subprocess.run([sys.executable, "-c", other, str(tmp_path)], check=True)
+    first.close()
+    again = Database(tmp_path)
+    assert len(Registrations(again).all()) == 16
+    again.close()

@@ -11,7 +11,6 @@ from sits.bench.environment import environment
 from sits.bench.figure import Figure
 from sits.bench.page import Page, Section, Table, number
 from sits.inner.errors import SitsError
-from sits.state.cache.semantic import WordLlama
 
 Part = Callable[[Plan], tuple[list[Figure], list[Section]]]
 
@@ -45,7 +44,7 @@ COMMAND = "sits bench cache --out docs"
 
 
 def _intro(plan: Plan) -> str:
-    text = "What the [caches](caches.md) find and must not find, what they cost, and what happens when most of one goes stale at once."
+    text = "What the [caches](caches.md) find and must not find, what they cost, and what happens when most of one goes stale."
     if plan.only:
         text += f"\n\n**Only a part: {', '.join(plan.only)}.**"
     if plan.quick:
@@ -58,7 +57,7 @@ def _costs(plan: Plan) -> tuple[list[Figure], list[Section]]:
 
 
 def _served(plan: Plan) -> tuple[list[Figure], list[Section]]:
-    wordings = staleness.questions(WordLlama(128))
+    wordings = staleness.questions()
     return cache_served.rows(wordings[:30] if plan.quick else wordings, rounds=1 if plan.quick else 5), []
 
 
@@ -94,10 +93,10 @@ PARTS: dict[str, Part] = {
 }
 
 _PAIRS = """\
-`semantic_pairs.jsonl`: labelled pairs of questions in English and Chinese; of half of them the answer to the one answers the other,
-the rest are as alike and are not the same: another number, a denial, another name, another tenant. The bounds are held on the
-split `test`; `later` was written after the rules were frozen. Beside ours: the cosine alone at the same threshold (vector),
-and GPTCache's default rule (gptcache), both with the same embedder."""
+`semantic_pairs.jsonl` has labelled pairs of questions in English and Chinese. In half of them the answer to the one answers the
+other; the rest are as alike and are not the same: another number, a denial, another name, another tenant. The bounds are held
+on the split `test`; `later` was written after the rules were frozen. Beside ours: the cosine alone at the same threshold
+(vector), and GPTCache's default rule (gptcache), both with the same embedder."""
 _POLICY = """\
 Hit ratios of our W-TinyLFU beside theine (W-TinyLFU in Rust), LRU-2 and LRU, each with the same number of entries on the same
 requests. `behind_theine`: points that ours is behind; `scan_cost`: points that scans take from everybody else."""

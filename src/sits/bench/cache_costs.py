@@ -17,6 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
+from blake3 import blake3
+
 from sits.bench import bodies
 from sits.bench.figure import Figure, bounded
 from sits.gateway.exchange import Exchange
@@ -49,7 +51,7 @@ def lookups(batch: int) -> list[Figure]:
         caches = Caches(loop, Sweep(), lambda: NOW, mib=64)
         route = RouteCache("bench", "models", Policy(sampled="always"))
         for number in range(ENTRIES):
-            caches.own.store(fingerprint.blake3(b"%d" % number).digest(), _answer(), NOW, caches.own.moment)
+            caches.own.store(blake3(b"%d" % number).digest(), _answer(), NOW, caches.own.moment)
         body = bodies.plain_request()
         held = caches.questions.read(fingerprint.partition(Policy(), "chat", "bench", "models", "team"), body)
         assert held is not None
@@ -89,7 +91,7 @@ def limits(batch: int) -> list[Figure]:
             held: list[Reservation] = []
 
             def check() -> None:
-                found = at_once(limiter.reserve(names, (1, 500), now=NOW, ttl=600.0))  # noqa: B023 - used within the turn
+                found = at_once(limiter.reserve(names, (1, 500), now=NOW, ttl=600.0))
                 assert isinstance(found, Reservation)
                 held.append(found)  # noqa: B023
 

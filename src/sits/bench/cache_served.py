@@ -101,7 +101,7 @@ class Served:
         config = self._folder / "config"
         config.mkdir()
         model = {"engine": "openai", "endpoint": self._upstream.url, "upstreamModel": "bench"}
-        cache = {"semantic": {}}
+        cache: dict[str, dict[str, str]] = {"semantic": {}}
         for kind, name, spec in (
             ("Model", "upstream", model),
             ("Route", "kept", {"backends": [{"model": "upstream"}], "cache": cache}),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import msgspec
 
-from sits.bench.storm_world import Models, Shape, Virtual
+from sits.bench.storm_world import Models, Virtual
 from sits.gateway.recall import Caches, Recall, RouteCache
 from sits.inner.sweep import Sweep
 from sits.ports.vectors.memory import MemoryVectors
@@ -87,8 +87,8 @@ class Apart:
 
     - `seeds`: an exact hit whose answer the semantic cache does not have is told to it, behind the answer;
     - `spread`: each answer's time is shorter by a random part of this share;
-    - `renews`: what has gone stale without being wrong is given all the same, as is what will soon; so many of these a second
-      are asked for anew behind the answer (RFC 5861, stale-while-revalidate).
+    - `renews`: what has gone stale without being wrong is given all the same; it, and what soon will have, is asked for anew
+      behind the answer, so much at a time that it takes this share of the models' slots (RFC 5861, stale-while-revalidate).
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Apart:
         self._spread = spread
         self._chance = random.Random(1)  # noqa: S311
         self._told: dict[bytes, tuple[Any, float]] = {}
-        self._renewals = Renewals(renews)
+        self._renewals = Renewals(renews * models.slots)
         self.caches = Caches(loop, Sweep(), loop.wall, mib=ROOM_MIB)
 
     async def start(self, embedder: Embedder) -> None:
@@ -173,7 +173,7 @@ class Apart:
 
 
 class Renewals:
-    """Which answers are asked for anew behind the one that is given: so many a second, each question once at a time."""
+    """Which answers are asked for anew behind the one that is given: `rate` a second, each question once at a time."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate

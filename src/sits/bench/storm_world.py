@@ -11,7 +11,7 @@ import asyncio
 import random
 import selectors
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -90,7 +90,8 @@ def traffic(shape: Shape, seconds: float, seed: int) -> list[Request]:
     draw = random.Random(seed)  # noqa: S311
     ranks = list(accumulate((rank + 1) ** -shape.skew for rank in range(shape.questions)))
     fresh = shape.questions
-    found, at = [], 0.0
+    found: list[Request] = []
+    at = 0.0
     while True:
         at += draw.expovariate(shape.rate)
         if at >= seconds:
@@ -117,14 +118,15 @@ class Models:
     """Models with `slots` at once and a line before them. `calls` has the moment and the length of each call made."""
 
     def __init__(self, loop: Virtual, slots: int) -> None:
+        self.slots = slots
         self._loop = loop
-        self._slots = asyncio.Semaphore(slots)
+        self._free = asyncio.Semaphore(slots)
         self.calls: list[tuple[float, float]] = []
 
     async def answer(self, seconds: float) -> None:
         """Have a model answer."""
         self.calls.append((self._loop.time(), seconds))
-        async with self._slots:
+        async with self._free:
             await asyncio.sleep(seconds)
 
     def load(self, start: float, end: float, window: float) -> list[float]:
@@ -140,9 +142,3 @@ def percentile(values: Sequence[float], share: float) -> float:
     """The value that this share of the values does not pass."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
-def windows(start: float, end: float, window: float) -> Iterator[tuple[float, float]]:
-    """One after the other, from `start` to `end`."""
-    for number in range(round((end - start) / window)):
-        yield start + number * window, start + (number + 1) * window

@@ -72,7 +72,7 @@ def _work(serving: Serving, sock: socket.socket, index: int) -> int:
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run(serving, sock, first=first, ready=ready))
+            runner.run(run(serving, sock, worker=index, ready=ready))
     except ConfigError as error:
         click.echo(f"the configuration is not valid:\n{error}", err=True)
         return CANNOT_START

@@ -59,12 +59,12 @@ class _Reasoning(msgspec.Struct):
 _KNOWN = frozenset(_Body.__struct_fields__) - {"instructions", "text", "reasoning", "include"}
 """Those four stay in `extra` as well: the answer repeats them, and they say more than the inner form holds."""
 _STATEFUL = {
-    "previous_response_id": "Responses are not stored here yet; send the whole conversation as 'input'.",
-    "conversation": "Conversations are not stored here yet; send the whole conversation as 'input'.",
+    "previous_response_id": "The route leaves conversations to a server that does not speak this dialect; send all of it as 'input'.",
+    "conversation": "Conversations as objects are not kept here; go on by 'previous_response_id'.",
     "background": "Responses are not run in the background here; leave 'background' out.",
     "prompt": "Prompt templates are not stored here; send the prompt itself as 'input'.",
 }
-"""Fields that need something kept between requests. `store` is taken, and nothing is stored."""
+"""Fields that need something kept between requests which is not, or not here. `store` is the gateway's affair."""
 
 
 def read(body: bytes) -> Ask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,7 @@ class Admin:
             "uptime_seconds": round(node.wall() - node.started_at, 3),
             "draining": node.service.draining,
             "live": len(node.service.live),
+            "tasks": len(asyncio.all_tasks()),
             "config": {
                 "path": str(node.reloader.path),
                 "version": config.version,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import pathlib
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -310,7 +311,16 @@ def _row(name: str) -> str:
     return f"{ROWS}.model.{blake3(name.encode()).hexdigest(20)}"
 
 
+def node_name(host: str, data: pathlib.Path, worker: int) -> str:
+    """A name for this worker of this data folder: no living process has it too, and after a restart it is the same."""
+    return f"{_word(host)}-{blake3(str(data.resolve()).encode()).hexdigest(4)}-{worker}"
+
+
+def _word(host: str) -> str:
+    word = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in host)[:60]
+    return word or "node"
+
+
 def node_id(host: str, started: float, bits: Callable[[int], int]) -> str:
     """A name for this process that no other has: the host for people, random for certainty."""
-    word = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in host)[:60]
-    return f"{word or 'node'}-{int(started) & 0xFFFFFFFF:08x}{bits(32):08x}"
+    return f"{_word(host)}-{int(started) & 0xFFFFFFFF:08x}{bits(32):08x}"

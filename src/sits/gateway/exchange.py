@@ -29,6 +29,7 @@ from sits.state.cache.flight import Seat
 if TYPE_CHECKING:
     from sits.gateway.attempt import Attempt
     from sits.gateway.quotas import Held
+    from sits.gateway.remembering import Remembering
     from sits.gateway.service import Service
     from sits.gateway.table import Table
 
@@ -72,6 +73,7 @@ class Exchange:
         "parts",
         "peek",
         "plan",
+        "remembering",
         "request",
         "requested",
         "seat",
@@ -123,6 +125,8 @@ class Exchange:
         """It is in the ledger."""
         self.held: Held | None = None
         """What it has reserved of its quotas."""
+        self.remembering: Remembering | None = None
+        """For answers of `/v1/responses`, which can be gone on from."""
         self.seat: Seat | None = None
         """Its place among those who ask the same."""
         self.copy: list[bytes] | None = None
@@ -177,6 +181,8 @@ class Exchange:
         self.sent_bytes += len(piece)
         if self.copy is not None:
             self._note(piece)
+        if self.remembering is not None:
+            self.remembering.feed(piece)
         self.status = 200
         self._burst = Burst(self.wire, self.service.loop, perf_counter, perf_counter())
         self.wire.open(200, [], piece, self.lines(attempt, self.client.stream_type))
@@ -188,6 +194,8 @@ class Exchange:
         self._silent = False
         if self.copy is not None:
             self._note(piece)
+        if self.remembering is not None:
+            self.remembering.feed(piece)
         self._burst.write(piece)
 
     def copy_up_to(self, size: int) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import pathlib
 import random
+import secrets
 import socket
 import sys
 import time
@@ -14,7 +15,8 @@ from collections.abc import Sequence
 
 from sits.gateway.admin import Admin
 from sits.gateway.cache_pages import CachePages
-from sits.gateway.cluster import Cluster, node_id
+from sits.gateway.cluster import Cluster, node_id, node_name
+from sits.gateway.conversations import Conversations, ResponsePages
 from sits.gateway.ending import end
 from sits.gateway.fleet import Fleet
 from sits.gateway.listing import Listing
@@ -24,6 +26,7 @@ from sits.gateway.pages import Pages
 from sits.gateway.recall import Caches
 from sits.gateway.registration import Registry as Registrar
 from sits.gateway.service import OPERATIONS, Service
+from sits.gateway.sessions import SessionPages
 from sits.gateway.siblings import Siblings
 from sits.gateway.table import Table
 from sits.gateway.wire import Request
@@ -46,6 +49,7 @@ from sits.state.database import Database
 from sits.state.ledger import Ledger, open_table
 from sits.state.limits import open_limits
 from sits.state.registrations import LocalModels, ModelShelf, Registrations
+from sits.state.sessions import Sessions, Terms, open_pending
 from sits.state.stored_keys import StoredKeys
 
 _log = logging.getLogger("sits.gateway")
@@ -59,7 +63,7 @@ STATE_SECONDS = 0.5
 class Node:
     """A gateway process. `start` makes it ready to take requests; `aclose` gives everything back."""
 
-    def __init__(self, config: pathlib.Path, data: pathlib.Path, *, warm: bool = True) -> None:
+    def __init__(self, config: pathlib.Path, data: pathlib.Path, *, warm: bool = True, worker: int = 0) -> None:
         self.wall = time.time
         self.started_at = time.time()
         self.swap_error: str | None = None
@@ -70,6 +74,8 @@ class Node:
         self.reloader = Reloader(config, registered=lambda: self._stored)
         self._data = data
         self._warm = warm
+        self._worker = worker
+        self._news: Bus | None = None
         self._chance = random.Random()  # noqa: S311 - ids and draws, no secrets
         self._stored: Sequence[Model | Key] = ()
         self.membership: Membership | None = None
@@ -109,6 +115,8 @@ class Node:
         self.caches = Caches(self.loop, self.sweep, self.wall, mib=settings.cache_mib, store=shared)
         self.limits = open_limits(self._data, shared, away=settings.outage.limits)
         self.ledger = await self._open_ledger(settings)
+        self.sessions = await self._open_sessions(settings)
+        self.conversations = Conversations(self.sessions, self.store)
         self.meaning = Meaning(self.caches, self._data)
         await self._mean(table)
         self._pages = Pages(self._check, self._request_id, self.redactor.text, OPERATIONS)
@@ -122,6 +130,7 @@ class Node:
             self.caches,
             self.limits,
             self.ledger,
+            self.conversations,
             loop=self.loop,
             chance=self._chance,
         )
@@ -134,6 +143,8 @@ class Node:
         await self.siblings.start()
         self._fill(admin)
         cache_pages.add_to(self._pages)
+        SessionPages(self.sessions, self.wall).add_to(self._pages)
+        ResponsePages(self.conversations).add_to(self._pages)
         self._note(self.reloader.status)
         self.lines.start()
         self.caches.start()
@@ -152,6 +163,9 @@ class Node:
         await asyncio.gather(*self._tasks[:1], return_exceptions=True)
         self._timer.cancel()
         await self._pages.aclose()
+        await self.sessions.aclose()
+        if self._news is not None:
+            await self._news.aclose()
         await self.meaning.aclose()
         await self.caches.aclose()
         await self.limits.aclose()
@@ -192,6 +206,22 @@ class Node:
         self._pages.add("GET", "/v1/models/registered", registrar.ls, "admin")
         self._pages.add("GET", "/v1/models/{name}", listing.one)
         self._pages.add("DELETE", "/v1/models/{name}", registrar.remove, "admin")
+
+    async def _open_sessions(self, settings: SettingsSpec) -> Sessions:
+        """Sessions over the store. Nodes hear of each other's changes over the bus; without one, each read asks the store."""
+        if self.membership is not None:
+            with contextlib.suppress(SitsError):
+                self._news = await open_bus(
+                    _address(settings.bus), timeout=settings.state_seconds, namespace=settings.cluster.name
+                )
+        name = node_name(socket.gethostname(), self._data, self._worker)
+        terms = Terms(offline=settings.outage.sessions, stale=5.0 if self._news is not None else 0.0)
+        pending = await open_pending(self._data, name, terms)
+        sessions = Sessions(
+            name, self.store, self._news, pending, wall=self.wall, token=lambda: secrets.token_hex(12), terms=terms
+        )
+        await sessions.start()
+        return sessions
 
     async def _open_ledger(self, settings: SettingsSpec) -> Ledger | None:
         if not settings.ledger.enabled:

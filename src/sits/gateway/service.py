@@ -16,6 +16,7 @@ from time import perf_counter
 from sits import dialects
 from sits.gateway import spine
 from sits.gateway.books import Books
+from sits.gateway.conversations import Conversations
 from sits.gateway.drive import Drive
 from sits.gateway.exchange import Exchange
 from sits.gateway.quotas import settled
@@ -63,6 +64,7 @@ class Service:
         caches: Caches,
         limits: Limiter,
         ledger: Ledger | None,
+        conversations: Conversations,
         *,
         loop: asyncio.AbstractEventLoop,
         chance: random.Random,
@@ -72,6 +74,7 @@ class Service:
         self.caches = caches
         self.limits = limits
         self.ledger = ledger
+        self.conversations = conversations
         self.sweep = sweep
         self.redactor = redactor
         self.registry = registry

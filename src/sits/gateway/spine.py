@@ -27,6 +27,8 @@ from sits.gateway.billing import bill
 from sits.gateway.exchange import Exchange
 from sits.gateway.quotas import reserve
 from sits.gateway.recall import Recall, RouteCache, not_cached
+from sits.gateway.remembering import Remembering
+from sits.gateway.response_history import previous_of
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.estimate import ask_tokens
 from sits.inner.event import Usage, Used
@@ -52,6 +54,8 @@ async def serve(x: Exchange) -> None:
         plan(x)
         if x.table.quotas.any:
             await limit(x)
+        if x.operation == "responses":
+            await go_on(x)
         if x.operation == "count_tokens" and not countable(x):
             estimate(x)
         elif x.table.caches and (cache := x.table.caches.get(x.requested)) is not None:
@@ -107,6 +111,22 @@ async def limit(x: Exchange) -> None:
     quotas = x.table.quotas.of(x.key.name if x.key is not None else None, x.choice.name)
     if quotas is not None:
         await reserve(x, quotas)
+
+
+async def go_on(x: Exchange) -> None:
+    """Put the items of the conversation that the request goes on with in front of its own.
+
+    Raises:
+        SitsError: `not_found`, no such conversation of this key; `request_too_large`; `state_unavailable`.
+    """
+    assert x.choice is not None
+    if x.choice.route is not None and x.choice.route.spec.conversations == "upstream":
+        return
+    x.remembering = Remembering(x)
+    if previous_of(x.request.body) is not None:
+        # The store wants a task, and an exchange has none.
+        conversations = x.service.conversations
+        x.request.body = await x.service.loop.create_task(conversations.expand(x.request.body, x.key))
 
 
 def countable(x: Exchange) -> bool:
@@ -187,6 +207,9 @@ async def run(x: Exchange) -> Attempt:
         attempt = await attempt_one(x, target, request, translate)
         error = attempt.error
         if error is None:
+            if x.remembering is not None and attempt.translation is None:
+                # A whole answer can be gone on from when the client has it, whatever happens to this process.
+                await x.service.loop.create_task(x.remembering.kept(attempt.body))
             return attempt
         if attempt.committed:
             break

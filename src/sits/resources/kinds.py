@@ -266,6 +266,9 @@ class RouteSpec(Spec, frozen=True):
     """What happens when a stream breaks after content has reached the client."""
     cache: CacheSpec | None = None
     """Answers kept and given again; none when not given."""
+    conversations: Literal["here", "upstream"] = "here"
+    """Who keeps the conversations of `/v1/responses` (`previous_response_id`): this gateway, for every model behind the route, or
+    the model server itself."""
     quota: Quota | None = None
     """For all requests of this route together."""
 

@@ -6,7 +6,6 @@ transaction that is on the disk (`synchronous=FULL`) when the call returns, so w
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sits.inner.errors import Code, SitsError
+from sits.ports.own_file import own_file
 
 FILE = "sits.db"
 _BUSY_SECONDS = 10.0
@@ -42,7 +42,7 @@ class Database:
         self.path = folder / FILE
         self._lock = threading.RLock()
         with self._told():
-            _make(folder, self.path)
+            own_file(self.path)
             # check_same_thread: worker threads take turns under the lock.
             self._connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
@@ -112,15 +112,6 @@ class Database:
     def _version(self) -> int:
         version: int = self._connection.execute("PRAGMA user_version").fetchone()[0]
         return version
-
-
-def _make(folder: Path, path: Path) -> None:
-    """Create what is missing for the owner alone. A folder that was there keeps its mode; the file never stays readable."""
-    if not folder.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    if path.stat().st_mode & 0o077:
-        path.chmod(0o600)
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:

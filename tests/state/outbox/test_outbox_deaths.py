@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 writes = st.builds(Step, st.sampled_from(IDS), st.sampled_from(["a", "b", "c"]))
-removals = st.builds(Step, st.sampled_from(IDS))
+removals = st.builds(Step, st.sampled_from(IDS), st.none())
 steps = st.lists(st.one_of(writes, writes, removals, st.just(Step(None))), min_size=1, max_size=10)
 
 

@@ -243,6 +243,7 @@ def _status() -> Schema:
             "uptime_seconds": NUMBER,
             "draining": BOOLEAN,
             "live": said(COUNT, "Requests under way."),
+            "tasks": said(COUNT, "Tasks of the worker that answers; as many after hours as after minutes."),
             "config": config,
             "cluster": said(nullable(_cluster()), "This gateway's part in its cluster; null where the bus is local."),
             "auth": said(BOOLEAN, "Whether a key is asked for."),

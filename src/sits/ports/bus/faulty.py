@@ -182,6 +182,7 @@ class FaultySubscription:
         held, self._held = self._held, []
         for offset in held:
             self.send(offset)
+        self.bell.ring()
 
     def next_due(self) -> float | None:
         """When the next delivery arrives, None when none is on its way to us."""

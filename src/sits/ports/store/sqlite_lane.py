@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import queue
 import sqlite3
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sits.inner.errors import Code, SitsError
+from sits.ports.own_file import own_file
 
 _T = TypeVar("_T")
 
@@ -192,7 +192,7 @@ class Lane:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
-            _make_private(self.path)
+            own_file(self.path)
             connection = sqlite3.connect(self.path, timeout=0.0, isolation_level=None)
             try:
                 self._prepare(connection)
@@ -250,15 +250,6 @@ def _end(connection: sqlite3.Connection, how: str) -> None:
 def _version(connection: sqlite3.Connection) -> int:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
-
-
-def _make_private(path: Path) -> None:
-    """Create what is missing for the owner alone. A folder that was there keeps its mode; the file never stays readable."""
-    if not path.parent.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    if path.stat().st_mode & 0o077:
-        path.chmod(0o600)
 
 
 def _reason(error: Exception) -> str:

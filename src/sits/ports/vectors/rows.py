@@ -9,8 +9,6 @@ Each commit is in the file when it returns and outlives the process; `flush` mak
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pathlib
 import sqlite3
 import time
@@ -19,6 +17,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from sits.inner.errors import Code, SitsError
+from sits.ports.own_file import own_file
 from sits.ports.vectors import rules
 from sits.ports.vectors.base import Vector
 
@@ -66,12 +65,7 @@ class Rows:
         with self._told():
             if not folder.exists():
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Made for the owner alone, and only when it is not there: POSIX has a process lose all its locks on a file when it
-            # closes it anywhere, and without SQLite's another process may take the log away under us (howtocorrupt.html, 2.2).
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            if self.path.stat().st_mode & 0o077:
-                self.path.chmod(0o600)
+            own_file(self.path)
             self._connection = sqlite3.connect(self.path, timeout=wait, isolation_level=None, check_same_thread=False)
         try:
             with self._told():

@@ -29,7 +29,7 @@ class Terms(msgspec.Struct, frozen=True):
     """For how long a node has a session after its last change of it."""
     stale: float = 5.0
     """For how long a read may be served from memory when the announcement of a change was lost."""
-    retry: float = 1.0
+    retry: float = 0.5
     """For how long the store is not asked again after it did not answer."""
     remembered: float = 86400.0
     """For how long the id of a change, and the trace of a removal, are remembered: late repeats and late changes find them."""

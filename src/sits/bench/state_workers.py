@@ -1,0 +1,159 @@
+"""`sits serve --workers N` on one machine: one gateway to its clients, whichever worker the kernel gives a connection to.
+
+Registrations must be live on every worker, and limits must be exact over all of them: as many processes as we like, asking as
+fast as they can, are together let in exactly as often as the limit says.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from sits.bench import BenchError
+from sits.bench.state_gateway import GatewayProcess, model_server, openai_model, registration
+from sits.state.limits.base import Limit, Reservation
+from sits.state.limits.mapped import mapped_limits
+
+_PATIENCE = 10.0
+_MOMENT = 1_764_417_600.0
+"""Passed to the limits: time is not what is measured, and a window that ends meanwhile would let in more."""
+T = TypeVar("T")
+
+
+class Live(msgspec.Struct, frozen=True):
+    """Seconds from the answer of a registration, and of a removal, until every worker goes by it."""
+
+    registered: list[float]
+    removed: list[float]
+
+
+def live(folder: Path, workers: int, rounds: int) -> Live:
+    """Register and remove models on a gateway with several workers.
+
+    Raises:
+        BenchError: a worker does not come to know.
+    """
+    gateway = GatewayProcess(folder, workers=workers)
+    gateway.declare("settings", "Settings", {"accessLog": False, "ledger": {"enabled": False}})
+    gateway.declare("declared", "Model", openai_model("http://127.0.0.1:9"))
+    registered, removed = [], []
+    with model_server() as endpoint, gateway:
+        crew = _crew(gateway, workers)
+        for number in range(rounds):
+            name = f"model-{number}"
+            status, answer = gateway.ask("POST", "/v1/models/register", registration(name, endpoint))
+            if status != 201:
+                raise BenchError(f"a registration was refused: {status} {answer}")
+            registered.append(_all_say(gateway, crew, name, True))
+            gateway.ask("DELETE", f"/v1/models/{name}")
+            removed.append(_all_say(gateway, crew, name, False))
+    return Live(registered, removed)
+
+
+def _crew(gateway: GatewayProcess, workers: int) -> int:
+    """How many workers serve, once all do.
+
+    Raises:
+        BenchError: not all come.
+    """
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        serving = len(list((gateway.data / "run").glob("worker-*.sock")))
+        if serving == workers:
+            return serving
+        time.sleep(0.02)
+    raise BenchError(f"not all of {workers} workers came to serve")
+
+
+def _all_say(gateway: GatewayProcess, workers: int, name: str, is_there: bool) -> float:
+    """Seconds until every worker says so; which one answers is the kernel's choice, so it is asked until none says otherwise for
+    so often that none was left out but once in a million.
+
+    Raises:
+        BenchError: one does not.
+    """
+    began = time.monotonic()
+    enough = 14 * workers
+    agreed, since = 0, began
+    while agreed < enough:
+        if (name in gateway.names()) is is_there:
+            since = time.monotonic() if agreed == 0 else since
+            agreed += 1
+        else:
+            agreed = 0
+        if time.monotonic() - began > _PATIENCE:
+            raise BenchError(f"after {_PATIENCE:.0f} s not every worker {'has' if is_there else 'has let go of'} {name}")
+    return since - began
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """What several processes were let in together, against one limit."""
+
+    processes: int
+    asked: int
+    cap: int
+    admitted: int
+    seconds: float
+
+
+def admitted(folder: Path, processes: int, attempts: int, cap: int) -> Admitted:
+    """Let processes ask for one place each, `attempts` times, all at once."""
+    command = [sys.executable, "-m", "sits.bench.state_workers", str(folder), str(attempts), str(cap)]
+    began = time.monotonic()
+    crowd = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+        for _ in range(processes)
+    ]
+    try:
+        for one in crowd:
+            assert one.stdout is not None
+            one.stdout.readline()  # it has the limits open
+        began = time.monotonic()
+        for one in crowd:
+            assert one.stdin is not None
+            one.stdin.close()
+        counts = [int(one.stdout.read()) for one in crowd if one.stdout is not None]
+        return Admitted(processes, processes * attempts, cap, sum(counts), time.monotonic() - began)
+    finally:
+        for one in crowd:
+            one.kill()
+            one.wait()
+            if one.stdout is not None:
+                one.stdout.close()
+
+
+def _ask_for_places(folder: Path, attempts: int, cap: int) -> None:
+    """What each of the processes does: every reservation is settled as used."""
+    limits = mapped_limits(folder)
+    limit = Limit("bench/places", cap, "forever")
+    count = 0
+    print("ready", flush=True)
+    os.read(0, 1)  # until all are there
+    for _ in range(attempts):
+        answer = _drive(limits.reserve((limit,), (1,), now=_MOMENT, ttl=60.0))
+        if isinstance(answer, Reservation):
+            _drive(limits.settle(answer, (1,), now=_MOMENT))
+            count += 1
+    _drive(limits.aclose())
+    print(count, flush=True)
+
+
+def _drive(call: Coroutine[Any, Any, T]) -> T:
+    """Run what never waits: limits of one machine do not."""
+    try:
+        call.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("it waited")
+
+
+if __name__ == "__main__":
+    _ask_for_places(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
