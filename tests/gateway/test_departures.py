@@ -145,6 +145,6 @@ async def test_a_client_that_does_not_read_stops_the_server_and_gets_everything_
         assert sent < count
         assert asking.over is False
         asking.hear()
-        await asking.ended()
+        await asking.ended(30.0)  # 24 MB
         assert (asking.whole, asking.code, gateway.record(asking).code) == (True, "", "")
     assert streamed("chat", asking.body) == big * count

@@ -29,6 +29,8 @@ class Row(msgspec.Struct, frozen=True):
 BENCHES: Mapping[str, Row] = {
     "gateway": Row("sits.bench.gateway", "CPU, rate, latency and memory beside the other gateways of the field."),
     "cache": Row("sits.bench.cache", "What the caches find and cost, beside other rules; a staleness storm."),
+    "state": Row("sits.bench.state", "Gateways that share state: partitions healed, workers, what a call of each port costs."),
+    "soak": Row("sits.bench.soak", "Minutes of mixed load and reloads: memory, threads, tasks and open files stay."),
 }
 
 

@@ -31,6 +31,10 @@ FULL, QUICK = 250, 10
 """Kills for each part."""
 LIVES = 10
 """Kills of one folder."""
+LOOKED = (
+    "After each kill another process recovers and compares. The writers do nothing but write, so most kills strike in the middle "
+    "of a step."
+)
 LANES = 4
 """Folders that are worked on at once, at the most two for each core: much of it is waiting for the disk."""
 PARTS: dict[str, tuple[float, str]] = {
@@ -179,7 +183,9 @@ def _figures(sums: dict[str, Sum], seconds: float, *, quick: bool) -> list[Figur
     promised = sum(sum_.kills for name, sum_ in sums.items() if name != "naive")
     if promised:
         detail = ", ".join(f"{name} {sum_.kills}" for name, sum_ in sums.items() if name != "naive")
-        figures.append(measured("crash_kills", promised, "kills", detail))
+        whole = not quick and len(sums) == len(PARTS)
+        kills = ("crash_kills", promised, "kills")
+        figures.append(bounded(*kills, ">= 1000", detail) if whole else measured(*kills, detail))
     naive = sums.get("naive")
     if naive is not None:
         share = 100 * naive.hit / naive.kills
@@ -221,7 +227,7 @@ def _page(sums: dict[str, Sum], *, quick: bool) -> Page:
         Section(
             "What was killed", "Each step is acknowledged over a pipe the moment a client would be told.", [Table(["", ""], what)]
         ),
-        Section("What was found", "After each kill another process recovers and compares.", [Table(head, rows)]),
+        Section("What was found", LOOKED, [Table(head, rows)]),
     ]
     if {"naive", "outbox"} <= set(sums):
         bars = [(f"{name}", 100 * sums[name].hit / sums[name].kills) for name in ("naive", "outbox")]

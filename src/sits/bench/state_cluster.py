@@ -169,9 +169,8 @@ class Place:
 class Three:
     """The three, running, with what they must have in common. Use it by `with`."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._say = say
         self._stack = contextlib.ExitStack()
         self._numbers = itertools.count(1)
         self.registered: set[str] = set()

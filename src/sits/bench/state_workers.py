@@ -11,12 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from sits.bench import BenchError
+from sits.bench import BenchError, bodies
 from sits.bench.state_gateway import GatewayProcess, model_server, openai_model, registration
 from sits.state.limits.base import Limit, Reservation
 from sits.state.limits.mapped import mapped_limits
@@ -24,6 +25,9 @@ from sits.state.limits.mapped import mapped_limits
 _PATIENCE = 10.0
 _MOMENT = 1_764_417_600.0
 """Passed to the limits: time is not what is measured, and a window that ends meanwhile would let in more."""
+_CONNECTIONS = 16
+_MINUTE_LEFT = 40.0
+"""Second of the minute after which the next one is waited for."""
 T = TypeVar("T")
 
 
@@ -91,6 +95,32 @@ def _all_say(gateway: GatewayProcess, workers: int, name: str, is_there: bool) -
         if time.monotonic() - began > _PATIENCE:
             raise BenchError(f"after {_PATIENCE:.0f} s not every worker {'has' if is_there else 'has let go of'} {name}")
     return since - began
+
+
+def served(folder: Path, workers: int, asked: int, cap: int) -> Admitted:
+    """The same through the front door: a route with a quota of requests a minute, asked over many connections at once.
+
+    Raises:
+        BenchError: an answer is neither 200 nor 429.
+    """
+    gateway = GatewayProcess(folder, workers=workers)
+    gateway.declare("settings", "Settings", {"accessLog": False, "ledger": {"enabled": False}})
+    with model_server() as endpoint:
+        gateway.declare("one", "Model", openai_model(endpoint))
+        gateway.declare("narrow", "Route", {"backends": [{"model": "one"}], "quota": {"requestsPerMinute": cap}})
+        with gateway, ThreadPoolExecutor(_CONNECTIONS) as threads:
+            _crew(gateway, workers)
+            # Quotas count by the minute of the clock: all that is asked has to fall into one.
+            if time.time() % 60.0 > _MINUTE_LEFT:
+                time.sleep(60.0 - time.time() % 60.0)
+            began = time.monotonic()
+            body = {"model": "narrow", "messages": [{"role": "user", "content": "好"}]}
+            answers = list(threads.map(lambda _: gateway.ask("POST", bodies.PATH, body)[0], range(asked)))
+            seconds = time.monotonic() - began
+    others = sorted({status for status in answers} - {200, 429})
+    if others:
+        raise BenchError(f"a route with a quota answered {others}")
+    return Admitted(workers, asked, cap, answers.count(200), seconds)
 
 
 class Admitted(msgspec.Struct, frozen=True):
