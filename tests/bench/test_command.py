@@ -68,7 +68,7 @@ def test_what_cannot_be_measured_is_exit_code_two_with_the_remedy(toy: list[Plan
     assert "`make toy` makes one" in result.stderr
     unknown = CliRunner().invoke(bench, ["toi"])
     assert unknown.exit_code == 2
-    assert "no bench is called 'toi'; there are: gateway, cache, toy" in unknown.stderr
+    assert f"no bench is called 'toi'; there are: {', '.join(BENCHES)}, toy" in unknown.stderr
 
 
 def test_setup_of_a_bench_that_needs_nothing_does_nothing(toy: list[Plan]) -> None:

@@ -30,6 +30,9 @@ BENCHES: Mapping[str, Row] = {
     "gateway": Row("sits.bench.gateway", "CPU, rate, latency and memory beside the other gateways of the field."),
     "cache": Row("sits.bench.cache", "What the caches find and cost, beside other rules; a staleness storm."),
     "state": Row("sits.bench.state", "Gateways that share state: partitions healed, workers, what a call of each port costs."),
+    "crash": Row(
+        "sits.bench.crash", "kill -9 at 1,000 random moments: nothing acknowledged lost, beside the naive double write."
+    ),
     "soak": Row("sits.bench.soak", "Minutes of mixed load and reloads: memory, threads, tasks and open files stay."),
 }
 

@@ -353,5 +353,5 @@ _DESIGNS = """\
   asked for anew behind the answer, so many a second as take 3 % of the models' slots (RFC 5861, stale-while-revalidate).
 
 Keeping the caches apart saves the exact entries; what is asked in other words still has to be made again at once, and costs what
-the table says. Only renewing takes the storm away, and it would do so for coupled caches too, as long as what they hold may
-still be given."""
+the table says. Only renewing takes the storm away, where what is stale may still be given. It does not need caches that are
+apart; with coupled ones it was not simulated."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from sits.cli import sits, sitsctl
+from sits.cli.docs_ports import ports_page
 from sits.gateway.openapi.page import http_page
 from sits.inner.errors import CODES, Code, Remedy
 from sits.observe.catalogue import metrics_page
@@ -133,6 +134,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "resources.md": resource_page,
     "http-api.md": http_page,
     "cli.md": cli_page,
+    "ports.md": ports_page,
 }
 
 
@@ -142,7 +144,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "--out", type=click.Path(file_okay=False, path_type=pathlib.Path), default="docs", show_default=True, help="The folder."
 )
 def docs(check: bool, out: pathlib.Path) -> None:
-    """Write the pages of docs/ that are made from the code: errors, metrics, resources, HTTP API, commands."""
+    """Write the pages of docs/ that are made from the code: errors, metrics, resources, HTTP API, commands, ports."""
     stale = [name for name, page in PAGES.items() if not _is_current(out / name, page())]
     if check:
         for name in stale:

@@ -9,6 +9,7 @@ import click
 from sits import __version__
 from sits.cli.ledger import ledger
 from sits.cli.service import Service, quoted, service_options
+from sits.cli.state_audit import state
 from sits.cli.sync import sync
 
 
@@ -73,4 +74,5 @@ def status(as_json: bool, url: str, key: str | None) -> None:
 
 
 main.add_command(ledger)
+main.add_command(state)
 main.add_command(sync)

@@ -9,14 +9,18 @@ import tempfile
 
 from sits.gateway.recall import Caches
 from sits.inner.errors import SitsError
+from sits.ports.store import Store
 from sits.ports.vectors import Vectors, open_vectors
 from sits.resources.kinds import SettingsSpec
 from sits.state.cache.eviction import Limit
 from sits.state.cache.exact import ExactCache
 from sits.state.cache.semantic import HeldAnswers, SemanticCache, SharedAnswers, WordLlama
 from sits.state.cache.semantic.answers import Answers
+from sits.state.cache.semantic.cache import Writer, collection
 from sits.state.cache.shared import SharedCache
 from sits.state.cache.tinylfu import TinyLfu
+from sits.state.outbox import Audit, Outbox, audit_all
+from sits.state.outbox.semantic import OutboxWriter
 
 _log = logging.getLogger("sits.cache")
 
@@ -24,10 +28,13 @@ _log = logging.getLogger("sits.cache")
 class Meaning:
     """Makes the semantic cache once; what cannot be made is said in the log and in `trouble`, and requests go on without."""
 
-    def __init__(self, caches: Caches, data: pathlib.Path) -> None:
+    def __init__(self, caches: Caches, store: Store, node: str, data: pathlib.Path) -> None:
         self._caches = caches
+        self._store = store
+        self._node = node
         self._data = data
         self._vectors: Vectors | None = None
+        self._outbox: Outbox | None = None
         self._shared: SharedCache | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._turn = asyncio.Lock()
@@ -52,10 +59,28 @@ class Meaning:
                 else:
                     self._shared = caches.shared.sibling(ExactCache(TinyLfu(limit)))
                     answers = SharedAnswers(self._shared)
-                    index = await open_vectors(vectors, self._data, timeout=settings.state_seconds)
+                    index = await open_vectors(
+                        vectors, self._data, timeout=settings.state_seconds, namespace=settings.cluster.name
+                    )
                 self._vectors = index
-                made = SemanticCache(embedder=embedder, vectors=index, answers=answers, clock=caches.wall, entries=2 * entries)
+                writer: Writer | None = None
+                if self._shared is not None:
+                    # Answer and vector lie in two servers: an outbox keeps them together.
+                    self._outbox = Outbox(
+                        self._store, index, collection(embedder), embedder.dimension, owner=self._node, wall=caches.wall
+                    )
+                    writer = OutboxWriter(self._outbox, self._shared)
+                made = SemanticCache(
+                    embedder=embedder,
+                    vectors=index,
+                    answers=answers,
+                    writer=writer,
+                    clock=caches.wall,
+                    entries=2 * entries,
+                )
                 await made.start()
+                if self._outbox is not None:
+                    await self._outbox.start()
             except SitsError as error:
                 self.trouble = error.message
                 _log.error("there is no semantic cache: %s", error.message)
@@ -63,9 +88,21 @@ class Meaning:
             self.trouble = ""
             caches.semantic = made
 
+    async def audit(self) -> list[Audit]:
+        """Whether answers and vectors agree; nothing to compare where both are this process's alone.
+
+        Raises:
+            SitsError: `state_unavailable`.
+        """
+        if self._outbox is None or self._vectors is None:
+            return []
+        return await audit_all(self._store, self._vectors, now=self._caches.wall())
+
     async def aclose(self) -> None:
         """Let go of the index."""
         self._caches.semantic = None
+        if self._outbox is not None:
+            await self._outbox.aclose()
         if self._shared is not None:
             await self._shared.aclose()
         if self._vectors is not None:

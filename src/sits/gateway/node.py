@@ -28,6 +28,7 @@ from sits.gateway.registration import Registry as Registrar
 from sits.gateway.service import OPERATIONS, Service
 from sits.gateway.sessions import SessionPages
 from sits.gateway.siblings import Siblings
+from sits.gateway.state_pages import StatePages
 from sits.gateway.table import Table
 from sits.gateway.wire import Request
 from sits.inner.errors import Code, SitsError
@@ -75,6 +76,7 @@ class Node:
         self._data = data
         self._warm = warm
         self._worker = worker
+        self._name = node_name(socket.gethostname(), data, worker)
         self._news: Bus | None = None
         self._chance = random.Random()  # noqa: S311 - ids and draws, no secrets
         self._stored: Sequence[Model | Key] = ()
@@ -117,7 +119,7 @@ class Node:
         self.ledger = await self._open_ledger(settings)
         self.sessions = await self._open_sessions(settings)
         self.conversations = Conversations(self.sessions, self.store)
-        self.meaning = Meaning(self.caches, self._data)
+        self.meaning = Meaning(self.caches, self.store, self._name, self._data)
         await self._mean(table)
         self._pages = Pages(self._check, self._request_id, self.redactor.text, OPERATIONS)
         self.service = Service(
@@ -143,6 +145,7 @@ class Node:
         await self.siblings.start()
         self._fill(admin)
         cache_pages.add_to(self._pages)
+        StatePages(self.meaning).add_to(self._pages)
         SessionPages(self.sessions, self.wall).add_to(self._pages)
         ResponsePages(self.conversations).add_to(self._pages)
         self._note(self.reloader.status)
@@ -214,11 +217,10 @@ class Node:
                 self._news = await open_bus(
                     _address(settings.bus), timeout=settings.state_seconds, namespace=settings.cluster.name
                 )
-        name = node_name(socket.gethostname(), self._data, self._worker)
         terms = Terms(offline=settings.outage.sessions, stale=5.0 if self._news is not None else 0.0)
-        pending = await open_pending(self._data, name, terms)
+        pending = await open_pending(self._data, self._name, terms)
         sessions = Sessions(
-            name, self.store, self._news, pending, wall=self.wall, token=lambda: secrets.token_hex(12), terms=terms
+            self._name, self.store, self._news, pending, wall=self.wall, token=lambda: secrets.token_hex(12), terms=terms
         )
         await sessions.start()
         return sessions

@@ -36,8 +36,8 @@ _IDLE_SECONDS = 60.0
 _AGAIN = 0.1
 _RECONNECT_WAIT = 0.1
 _PINGS = 4
-"""Pings within the time that a call may take; the third without an answer ends the connection. One over a network that is cut is of
-no more use when that is mended: TCP waits for twice as long after each packet that was lost (RFC 6298), a new connection does not."""
+"""Pings within the time that a call may take; the third without an answer ends the connection. One over a network that was cut is
+of no more use: TCP waits twice as long after each packet that was lost (RFC 6298), a new connection does not."""
 _STATUS_HEARTBEAT = "100"
 _STATUS_ASK_AGAIN = ("404", "408")
 

@@ -24,6 +24,17 @@ from sits.ports.flows.replay import Ending, Entry, Run, Timers
 from sits.ports.store.base import Entry as Stored
 from sits.ports.store.base import Store
 
+CONSISTENCY = {
+    "start": "once for an id, over the processes of the machine; on the disk when it returns",
+    "step": "at least once, its result remembered once; the owner's commits are fenced",
+    "send": "received once for a key, in order; on the disk when it returns",
+    "sleep": "by the wall clock, and goes on while nobody runs",
+    "state": "the newest",
+    "durability": "the store's: SQLite with synchronous=FULL, so a kill and a loss of power",
+    "outage": "calls raise state_unavailable within the timeout; flows wait for the store and go on. "
+    "Another process takes up what a dead one left after the lease",
+}
+
 MOST_RUNS = 10_000
 """Flows that one runner has in memory; more wait for another runner, or for room."""
 

@@ -21,6 +21,16 @@ from sits.ports.flows.base import Action, Body, State, Status
 from sits.ports.flows.program import Program, check_mail, check_size, ended_flow, missing_flow, still_running
 from sits.ports.flows.replay import Ending, Entry, Mail, Run, Timers, rest
 
+CONSISTENCY = {
+    "start": "once for an id",
+    "step": "once, and again after a crash that a test plays before its result was remembered",
+    "send": "received once for a key, in order",
+    "sleep": "by the virtual clock of the test",
+    "state": "at once",
+    "durability": "none: everything ends with the process",
+    "outage": "none",
+}
+
 MOST_FLOWS = 10_000
 """Flows that are kept; beyond it the oldest ended one is forgotten, and with none ended a start is refused."""
 

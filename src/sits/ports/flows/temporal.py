@@ -41,6 +41,17 @@ from sits.ports.flows.base import DEFAULT_RETRY, Action, Body, Context, Retry, S
 from sits.ports.flows.program import Program, check_size, describe, ended_flow, missing_flow, still_running
 from sits.ports.flows.replay import MOST_CALLS
 
+CONSISTENCY = {
+    "start": "once for an id, as long as the server keeps ended ones; durable when it returns",
+    "step": "at least once, its result remembered once in the event history",
+    "send": "received once for a key, in order; durable when it returns",
+    "sleep": "a timer of the server, goes on while nobody runs",
+    "state": "the newest; a list of flows may lag a second behind",
+    "durability": "the server's database",
+    "outage": "calls raise state_unavailable within the timeout; flows wait for the server and go on. "
+    "Another process takes up what a dead one left after the lease",
+}
+
 _LOG = logging.getLogger("sits.flows.temporal")
 _SIGNAL = "sits.signal"
 # Failing steps are ordinary; the library would write each with its trace.

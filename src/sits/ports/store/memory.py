@@ -19,6 +19,16 @@ from sits.ports.store.base import LARGEST_PAGE, Add, Added, Change, Delete, Entr
 from sits.ports.store.opening import Opening
 from sits.ports.store.tally import Counter, tally
 
+CONSISTENCY = {
+    "get": "linearizable within the process",
+    "get_many": "all keys at one moment",
+    "commit": "all or nothing, linearizable within the process; every commit has a higher version",
+    "scan": "a page is one moment; what is there all the while is in exactly one page",
+    "add": "all counters or none, linearizable within the process",
+    "durability": "none: everything ends with the process",
+    "outage": "none, but those that a test plays",
+}
+
 CAP = 100_000
 """Entries that a shelf holds, and counters."""
 

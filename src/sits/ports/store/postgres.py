@@ -17,6 +17,17 @@ from sits.ports.store.links import Links
 from sits.ports.store.opening import Opening, parts, shown, wrong_address
 from sits.ports.store.postgres_layout import LAYOUT, statements
 
+CONSISTENCY = {
+    "get": "linearizable: by the one server that takes writes",
+    "get_many": "all keys at one moment (one statement)",
+    "commit": "all or nothing (one statement), linearizable; every commit has a higher version",
+    "scan": "a page is one moment; what is there all the while is in exactly one page",
+    "add": "all counters or none (one statement), exact over all gateways",
+    "durability": "the server's synchronous_commit: on, its default, loses nothing that was answered",
+    "outage": "calls raise state_unavailable within the timeout, the first one after it works; a fail-over loses nothing where "
+    "the replica is synchronous",
+}
+
 _SIZE = 10
 """Connections; PostgreSQL has a process for each, and 100 of them unless told otherwise."""
 _WANTED = "postgresql://[user:password@]host:port/database"

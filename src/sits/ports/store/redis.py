@@ -23,6 +23,17 @@ from sits.ports.store.links import Links
 from sits.ports.store.opening import Opening, parts, shown, wrong_address
 from sits.ports.store.redis_scripts import ADD, COMMIT, GET, NAMES, SCAN, Script
 
+CONSISTENCY = {
+    "get": "linearizable: by the one server that takes writes",
+    "get_many": "all keys at one moment (one script)",
+    "commit": "all or nothing (one script), linearizable; every commit has a higher version",
+    "scan": "a page is one moment; what is there all the while is in exactly one page",
+    "add": "all counters or none (one script), exact over all gateways",
+    "durability": "the server's appendonly and appendfsync: always loses nothing that was answered, everysec up to a second",
+    "outage": "calls raise state_unavailable within the timeout, the first one after it works; a fail-over may lose what the "
+    "replica had not got",
+}
+
 _log = logging.getLogger(__name__)
 
 _SIZE = 16

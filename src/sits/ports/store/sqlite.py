@@ -15,6 +15,17 @@ from sits.ports.store.opening import Opening, wrong_address
 from sits.ports.store.sqlite_lane import Lane
 from sits.ports.store.tally import Counter, tally
 
+CONSISTENCY = {
+    "get": "linearizable over the processes of the machine",
+    "get_many": "all keys at one moment",
+    "commit": "all or nothing, one writer at a time over the processes of the machine; every commit has a higher version",
+    "scan": "a page is one moment; what is there all the while is in exactly one page",
+    "add": "all counters or none, exact over the processes of the machine",
+    "durability": "on the disk when it returns (synchronous=FULL): outlives a kill and a loss of power"
+    "; the folder is on a local disk",
+    "outage": "a full disk, or a file that others hold for too long: state_unavailable within the timeout",
+}
+
 FILE = "store.db"
 
 _GET = "SELECT key, value, version, expires FROM entries WHERE key = ? AND (expires IS NULL OR expires > ?)"

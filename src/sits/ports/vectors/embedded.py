@@ -36,6 +36,16 @@ if importlib.util.find_spec("usearch") is None:
     # Only imported when a partition is large; that it is missing is said when the index is opened.
     raise ModuleNotFoundError("No module named 'usearch'", name="usearch")
 
+CONSISTENCY = {
+    "upsert": "all items or none; seen by every later call of every process of the machine",
+    "search": "sees every write before it, of any process; exact up to 4 million floats of a partition, by a graph beyond",
+    "get": "sees every write before it, of any process",
+    "delete": "all items or none; seen by every later call of every process of the machine",
+    "ids": "sees every write before it, of any process",
+    "durability": "outlives a kill when it returns; a loss of power from the next flush; the folder on a local disk",
+    "outage": "a full disk, or a file that others hold for too long: state_unavailable within the timeout",
+}
+
 EXACT_FLOATS = 4_000_000
 """Of a partition that is compared whole, on the loop: 10,400 vectors of 384, 0.2 ms. There the graph begins to be faster."""
 

@@ -12,6 +12,16 @@ from sits.ports.vectors.base import Clause, Hit, Item, Vector
 from sits.ports.vectors.opening import MOST_ITEMS, Opening, wrong_address
 from sits.ports.vectors.where import meets, ranked
 
+CONSISTENCY = {
+    "upsert": "at once, an item whole",
+    "search": "exact; sees every write before it",
+    "get": "sees every write before it",
+    "delete": "at once",
+    "ids": "sees every write before it",
+    "durability": "none: everything ends with the process",
+    "outage": "none, but the one that a test plays",
+}
+
 
 class MemoryVectors:
     """Dicts. Set `away` and every call raises `state_unavailable`, as if a server had gone; unset it and all is there again."""

@@ -27,6 +27,16 @@ from sits.ports.vectors.base import LARGEST_PAGE, LONGEST_TEXT, MOST_HITS, Claus
 from sits.ports.vectors.opening import Opening, wrong_address
 from sits.ports.vectors.where import meets, ranked
 
+CONSISTENCY = {
+    "upsert": "500 items at a time; seen by every later call of every gateway (consistency level Strong)",
+    "search": "sees every write before it (Strong); by a graph (HNSW), filtered by the partition",
+    "get": "sees every write before it (Strong)",
+    "delete": "seen by every later call of every gateway (Strong)",
+    "ids": "sees every write before it (Strong)",
+    "durability": "the server's write-ahead log; of Milvus Lite a file on its machine",
+    "outage": "calls raise state_unavailable within the timeout, the first one after it works; all may be repeated",
+}
+
 _PORT = 19530
 _THREADS = 8
 _MOST_WAITING = 1000

@@ -27,6 +27,16 @@ from sits.ports.vectors.base import Clause, Hit, Item, Scalar, Vector
 from sits.ports.vectors.opening import Opening, shown, wrong_address
 from sits.ports.vectors.where import meets, ranked
 
+CONSISTENCY = {
+    "upsert": "200 items at a time or none of them; seen by every later call of every gateway",
+    "search": "sees every write before it; by the graph of the vector set, without quantisation",
+    "get": "sees every write before it",
+    "delete": "seen by every later call of every gateway",
+    "ids": "sees every write before it",
+    "durability": "the server's appendonly and appendfsync",
+    "outage": "calls raise state_unavailable within the timeout, the first one after it works; all may be repeated",
+}
+
 _CONNECTIONS = 32
 _CHUNK = 200
 """Items of one script: it holds the server up for 30 to 300 ms with 384 floats."""
