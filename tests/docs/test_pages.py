@@ -28,7 +28,7 @@ from sits.resources.yaml_text import read_yaml
 
 ROOT = pathlib.Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "sits"
-HAND_WRITTEN = ("architecture", "models", "failover", "dialects", "observing", "operating", "quotas", "caches")
+HAND_WRITTEN = ("architecture", "models", "failover", "dialects", "observing", "operating", "quotas", "caches", "cluster")
 PAGES = {
     str(path.relative_to(ROOT)): decode(path.read_bytes())
     for path in (

@@ -157,9 +157,7 @@ def _workers(plan: Plan, folder: Path, figures: list[Figure], sections: list[Sec
     sections.append(Section("Several workers on one machine", text, [table]))
 
 
-def workers_figures(
-    live: state_workers.Live, crowd: state_workers.Admitted, door: state_workers.Admitted
-) -> list[Figure]:
+def workers_figures(live: state_workers.Live, crowd: state_workers.Admitted, door: state_workers.Admitted) -> list[Figure]:
     """The figures of the workers part, with their bounds."""
     return [
         bounded("workers_registration_live_seconds", max(live.registered), "s", LIVE_BOUND, f"longest of {len(live.registered)}"),

@@ -324,7 +324,9 @@ class Three:
         models = [set(one["models"]) for one in told]
         if len(hashes) == 1 and heard == hashes and present == {len(NODES)} and all(one == wanted for one in models):
             return None
-        return f"{len(hashes)} snapshots, rows of {len(heard)}, {present} there, models {[sorted(one ^ wanted) for one in models]}"
+        return (
+            f"{len(hashes)} snapshots, rows of {len(heard)}, {present} there, models {[sorted(one ^ wanted) for one in models]}"
+        )
 
     def _agreed(self) -> bool:
         difference = self._agree()

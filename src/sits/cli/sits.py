@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 
 import click
 
 from sits import __version__
+from sits.cli.lazy import LazyGroup
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "serve": ("sits.cli.serve:serve", "Run the gateway."),
@@ -21,29 +21,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "docs": ("sits.cli.docs:docs", "Write the pages of docs/ that are generated from the code."),
 }
 """Name -> where the command is, and the line that `--help` shows without importing it."""
-
-
-class LazyGroup(click.Group):
-    """A group whose commands are import paths."""
-
-    def __init__(self, *args: object, rows: Mapping[str, tuple[str, str]], **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self._rows = rows
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._rows)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        row = self._rows.get(cmd_name)
-        if row is None:
-            return None
-        module, _, name = row[0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self._rows.items()])
 
 
 @click.command(cls=LazyGroup, rows=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,13 +7,17 @@ import json
 import click
 
 from sits import __version__
-from sits.cli.ledger import ledger
+from sits.cli.lazy import LazyGroup
 from sits.cli.service import Service, quoted, service_options
-from sits.cli.state_audit import state
-from sits.cli.sync import sync
+
+COMMANDS = {
+    "ledger": ("sits.cli.ledger:ledger", "What was used and what it cost; works on the data folder."),
+    "state": ("sits.cli.state_audit:state", "Whether records and vectors agree, and how to mend them."),
+    "sync": ("sits.cli.sync:sync", "Whether sessions are what they should be."),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, rows=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sitsctl")
 def main() -> None:
     """Look into a running gateway."""
@@ -71,8 +75,3 @@ def status(as_json: bool, url: str, key: str | None) -> None:
             click.secho(f"the last change was refused:\n{config['error']}", fg="red")
     if config["error"]:
         raise SystemExit(1)
-
-
-main.add_command(ledger)
-main.add_command(state)
-main.add_command(sync)

@@ -36,6 +36,8 @@ LARGEST_HISTORY = 32 * 1024 * 1024
 """Bytes of earlier items that a request may be expanded by."""
 GRACE_SECONDS = 0.25
 """An id that is not known is looked for again after so long: the client may be quicker than the store."""
+MOST_LISTED = 100
+"""Input items on one page, as OpenAI has it."""
 _RECENT = 4096
 _DROPPED = b"-"
 """In the index: two answers of different content had this id, so it names none of them."""
@@ -234,21 +236,22 @@ class ResponsePages:
     def add_to(self, pages: Pages) -> None:
         pages.add("GET", "/v1/responses/{name}", self.get)
         pages.add("DELETE", "/v1/responses/{name}", self.delete)
+        pages.add("GET", "/v1/responses/{name}/input_items", self.input_items)
 
     async def get(self, visit: Visit) -> Answer:
-        """GET /v1/responses/{id}, and .../input_items?after=ID&limit=N&order=asc|desc."""
-        response_id, _, part = visit.name.partition("/")
-        if part not in ("", "input_items"):
-            raise SitsError(Code.NOT_FOUND, f"a response has no {part[:80]!r}")
-        turn = await self._conversations.find(response_id, visit.key)
-        if not part:
-            return Answer(turn.shown())
-        query = dict(parse_qsl(visit.request.query.decode("utf-8", "replace")))
+        """GET /v1/responses/{id}."""
+        turn = await self._conversations.find(visit.name, visit.key)
+        return Answer(turn.shown())
+
+    async def input_items(self, visit: Visit) -> Answer:
+        """GET /v1/responses/{id}/input_items?after=ID&limit=N&order=asc|desc."""
+        query = dict(parse_qsl(visit.request.query.decode("utf-8", "replace"), keep_blank_values=True))
         order, limit = query.get("order", "desc"), query.get("limit", "20")
         if order not in ("asc", "desc"):
             raise SitsError(Code.INVALID_REQUEST, "order is 'asc' or 'desc'", param="order")
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:4]) <= 100):
-            raise SitsError(Code.INVALID_REQUEST, "limit is a number from 1 to 100", param="limit")
+        if not (limit.isascii() and limit.isdigit() and len(limit) < 20 and 1 <= int(limit) <= MOST_LISTED):
+            raise SitsError(Code.INVALID_REQUEST, f"limit is a number from 1 to {MOST_LISTED}", param="limit")
+        turn = await self._conversations.find(visit.name, visit.key)
         items, more = history.page(
             history.listed_input(turn), after=query.get("after"), limit=int(limit), newest_first=order == "desc"
         )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import pathlib
 import tempfile
+from typing import TYPE_CHECKING
 
 from sits.gateway.recall import Caches
 from sits.inner.errors import SitsError
@@ -19,8 +20,10 @@ from sits.state.cache.semantic.answers import Answers
 from sits.state.cache.semantic.cache import Writer, collection
 from sits.state.cache.shared import SharedCache
 from sits.state.cache.tinylfu import TinyLfu
-from sits.state.outbox import Audit, Outbox, audit_all
-from sits.state.outbox.semantic import OutboxWriter
+
+if TYPE_CHECKING:
+    # It computes with numpy, which the base install does without.
+    from sits.state.outbox import Audit, Outbox
 
 _log = logging.getLogger("sits.cache")
 
@@ -65,6 +68,9 @@ class Meaning:
                 self._vectors = index
                 writer: Writer | None = None
                 if self._shared is not None:
+                    from sits.state.outbox import Outbox
+                    from sits.state.outbox.semantic import OutboxWriter
+
                     # Answer and vector lie in two servers: an outbox keeps them together.
                     self._outbox = Outbox(
                         self._store, index, collection(embedder), embedder.dimension, owner=self._node, wall=caches.wall
@@ -96,6 +102,8 @@ class Meaning:
         """
         if self._outbox is None or self._vectors is None:
             return []
+        from sits.state.outbox import audit_all
+
         return await audit_all(self._store, self._vectors, now=self._caches.wall())
 
     async def aclose(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -52,7 +52,8 @@ def json_answer(value: Any, status: int = 200) -> Answer:
 
 
 class Pages:
-    """The table. Paths are exact, or end with `/{name}` where one segment (or more, for names with slashes) follows."""
+    """The table. Paths are exact, or have `/{name}` where one segment (or more, for names with slashes) stands, and perhaps
+    a part of what is named after it."""
 
     def __init__(
         self,
@@ -66,14 +67,24 @@ class Pages:
         self._redact = redact
         self._data_plane = data_plane
         self._exact: dict[bytes, dict[bytes, tuple[Page, Rights]]] = {}
-        self._under: dict[bytes, dict[bytes, tuple[Page, Rights]]] = {}
+        self._under: dict[bytes, dict[bytes, dict[bytes, tuple[Page, Rights]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, method: str, path: str, page: Page, rights: Rights = "key") -> None:
-        if path.endswith("/{name}"):
-            self._under.setdefault(path.removesuffix("{name}").encode(), {})[method.encode()] = (page, rights)
-        else:
-            self._exact.setdefault(path.encode(), {})[method.encode()] = (page, rights)
+        before, name, part = path.partition("{name}")
+        methods = (
+            self._under.setdefault(before.encode(), {}).setdefault(part.encode(), {})
+            if name
+            else self._exact.setdefault(path.encode(), {})
+        )
+        methods[method.encode()] = (page, rights)
+
+    def rows(self) -> Iterator[tuple[str, str, Rights]]:
+        """Method, path and rights of every page."""
+        within = {before + b"{name}" + part: methods for before, parts in self._under.items() for part, methods in parts.items()}
+        for path, methods in {**self._exact, **within}.items():
+            for method, (_, rights) in methods.items():
+                yield method.decode(), path.decode(), rights
 
     def handle(self, request: Request, wire: Wire) -> None:
         """Answer in a task of our own; it ends by itself and is cancelled by `aclose` at the latest."""
@@ -127,9 +138,11 @@ class Pages:
         exact = self._exact.get(path)
         if exact is not None:
             return exact, ""
-        for prefix, methods in self._under.items():
-            if path.startswith(prefix) and len(path) > len(prefix):
-                return methods, unquote_to_bytes(path[len(prefix) :]).decode("utf-8", "replace")
+        for prefix, parts in self._under.items():
+            rest = path[len(prefix) :]
+            if rest and path.startswith(prefix):
+                part = next((one for one in parts if one and rest.endswith(one) and rest != one), b"")
+                return parts.get(part), unquote_to_bytes(rest.removesuffix(part)).decode("utf-8", "replace")
         return None, ""
 
     def _refusal(self, request: Request, error: SitsError, request_id: str) -> Answer:

@@ -6,6 +6,7 @@ by key path: base64 in JSON, as they are in msgpack (`application/msgpack`, in r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
@@ -19,12 +20,14 @@ from sits.inner.errors import Code, SitsError
 from sits.state.clocks import VectorClock
 from sits.state.sessions import Catchup, Committed, Conflict, ContextDelta, Gap, RuleRow, Sessions, View
 from sits.state.sessions.audit import audit
-from sits.state.sessions.shapes import no_session
 
 MSGPACK = b"application/msgpack"
 ANONYMOUS = "anonymous"
 """Whom a session belongs to where nobody is asked for a key."""
 MOST_CONFLICTS = 1000
+LARGEST_NUMBER = 2**53 - 1
+"""The largest version that may be named: one that every JSON reader keeps exactly."""
+_READER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class _Creation(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,8 +51,10 @@ class SessionPages:
     def add_to(self, pages: Pages) -> None:
         pages.add("POST", "/v1/sessions", self.create)
         pages.add("GET", "/v1/sessions/{name}", self.get)
-        pages.add("POST", "/v1/sessions/{name}", self.post)
         pages.add("DELETE", "/v1/sessions/{name}", self.delete)
+        pages.add("GET", "/v1/sessions/{name}/deltas", self.deltas)
+        pages.add("POST", "/v1/sessions/{name}/deltas", self.change)
+        pages.add("GET", "/v1/sessions/{name}/conflicts", self.conflicts)
         pages.add("GET", "/v1/admin/sync/verify", self.verify, "admin")
 
     async def create(self, visit: Visit) -> Answer:
@@ -59,36 +64,40 @@ class SessionPages:
         return _answer(visit, shown_view(view), 201)
 
     async def get(self, visit: Visit) -> Answer:
-        """GET /v1/sessions/{id}, .../deltas?after=N&reader=NAME, .../conflicts?after=N&limit=N."""
-        session_id, _, part = visit.name.partition("/")
-        query = _query(visit)
-        if part == "":
-            view = await self._sessions.read(session_id, _tenant(visit), fresh=query.get("fresh") in ("1", "true"))
-            return _answer(visit, shown_view(view))
-        if part == "deltas":
-            found = await self._sessions.catchup(
-                session_id, _number(query, "after", 0), _tenant(visit), reader=query.get("reader") or None
-            )
-            return _answer(visit, shown_catchup(found))
-        if part == "conflicts":
-            limit = min(_number(query, "limit", 100), MOST_CONFLICTS)
-            rows = await self._sessions.conflicts(
-                session_id, _tenant(visit), after=_number(query, "after", 0), limit=max(1, limit)
-            )
-            return _answer(visit, {"object": "list", "data": [shown_conflict(row) for row in rows]})
-        raise _nothing(visit)
+        """GET /v1/sessions/{id}?fresh=true."""
+        fresh = _query(visit).get("fresh", "false")
+        if fresh not in ("true", "false", "1", "0"):
+            raise SitsError(Code.INVALID_REQUEST, "fresh is 'true' or 'false'", param="fresh")
+        view = await self._sessions.read(visit.name, _tenant(visit), fresh=fresh in ("true", "1"))
+        return _answer(visit, shown_view(view))
 
-    async def post(self, visit: Visit) -> Answer:
+    async def deltas(self, visit: Visit) -> Answer:
+        """GET /v1/sessions/{id}/deltas?after=N&reader=NAME."""
+        query = _query(visit)
+        reader = query.get("reader")
+        if reader is not None and _READER.fullmatch(reader) is None:
+            raise SitsError(Code.INVALID_REQUEST, "reader is a name of 1 to 64 letters, digits, '_' and '-'", param="reader")
+        after = _number(query, "after", 0, 0, LARGEST_NUMBER)
+        found = await self._sessions.catchup(visit.name, after, _tenant(visit), reader=reader)
+        return _answer(visit, shown_catchup(found))
+
+    async def conflicts(self, visit: Visit) -> Answer:
+        """GET /v1/sessions/{id}/conflicts?after=N&limit=N."""
+        query = _query(visit)
+        after, limit = _number(query, "after", 0, 0, LARGEST_NUMBER), _number(query, "limit", 100, 1, MOST_CONFLICTS)
+        rows = await self._sessions.conflicts(visit.name, _tenant(visit), after=after, limit=limit)
+        return _answer(visit, {"object": "list", "data": [shown_conflict(row) for row in rows]})
+
+    async def change(self, visit: Visit) -> Answer:
         """POST /v1/sessions/{id}/deltas: a `ContextDelta`; 409 tells what is missing when it builds on something unknown here."""
-        session_id, _, part = visit.name.partition("/")
-        if part != "deltas":
-            raise _nothing(visit)
         delta = _decoded(visit, _delta_json, _delta_msgpack)
-        if delta.session_id != session_id:
+        if delta.session_id != visit.name:
             raise SitsError(Code.INVALID_REQUEST, "session_id is not the one in the path", param="session_id")
+        if delta.version > LARGEST_NUMBER:
+            raise SitsError(Code.INVALID_REQUEST, f"version is {LARGEST_NUMBER} at the most", param="version")
         tenant = _tenant(visit)
         if tenant is None:
-            tenant = (await self._sessions.read(session_id, None)).tenant
+            tenant = (await self._sessions.read(visit.name, None)).tenant
         kept = await self._sessions.commit(delta, tenant)
         if isinstance(kept, Gap):
             return _gap(visit, kept)
@@ -96,8 +105,6 @@ class SessionPages:
 
     async def delete(self, visit: Visit) -> Answer:
         """DELETE /v1/sessions/{id}."""
-        if "/" in visit.name:
-            raise _nothing(visit)
         await self._sessions.remove(visit.name, _tenant(visit))
         return _answer(visit, {"id": visit.name, "object": "session", "deleted": True})
 
@@ -238,18 +245,13 @@ def _tenant(visit: Visit) -> str | None:
 
 
 def _query(visit: Visit) -> dict[str, str]:
-    return dict(parse_qsl(visit.request.query.decode("utf-8", "replace")))
+    return dict(parse_qsl(visit.request.query.decode("utf-8", "replace"), keep_blank_values=True))
 
 
-def _number(query: dict[str, str], name: str, default: int) -> int:
+def _number(query: dict[str, str], name: str, default: int, least: int, most: int) -> int:
     text = query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise SitsError(Code.INVALID_REQUEST, f"{name} is a number, 0 or more", param=name)
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        raise SitsError(Code.INVALID_REQUEST, f"{name} is a number from {least} to {most}", param=name)
     return int(text)
-
-
-def _nothing(visit: Visit) -> SitsError:
-    session_id, _, part = visit.name.partition("/")
-    return SitsError(Code.NOT_FOUND, f"a session has no {part[:80]!r}") if part else no_session(session_id)
