@@ -103,7 +103,12 @@ def serve(line: str, gateway: Served, folder: Path, server: str) -> None:
     folder_of_data = Path(arguments[data + 1])
     del arguments[data : data + 2]
     with serving(folder / folder_of_data, *arguments, cwd=folder, **SECRET) as served:
-        assert "names to ask for:  chat, cloud, llama" in served.banner
+        assert "names to ask for:  chat, cloud, faq, help-desk, llama" in served.banner
+
+
+def ledger(line: str, gateway: Served, folder: Path, server: str) -> None:
+    run("sits", "chat", "--max-tokens", "2", "hi", url=gateway.url)
+    command(line.replace("data/", str(gateway.data)), gateway, folder, server)
 
 
 RULES = {
@@ -112,6 +117,7 @@ RULES = {
     r"sits serve ": serve,
     r"sits (models add|validate|import litellm|keys new) ": command,
     r"sitsctl (status|records|explain REQUEST_ID)$": command,
+    r"sitsctl ledger ": ledger,
 }
 
 
@@ -125,14 +131,14 @@ def test_each_line_for_the_shell_works(gateway: Served, folder: Path, server: st
         assert gateway.ask("GET", "/v1/models/llama")["targets"] == ["llama"]
         gateway.ask("DELETE", "/v1/models/llama")
         return
-    if "sitsctl explain" in line:
+    if "sitsctl explain" in line or "sitsctl records" in line:
         run("sits", "chat", "--max-tokens", "2", "hi", url=gateway.url)
     rules[0](line, gateway, folder, server)
 
 
 def test_the_resources_are_valid(folder: Path) -> None:
     checked = run("sits", "validate", folder / "config" / "mine.yaml", env=SECRET)
-    assert (checked.returncode, checked.stdout[:24]) == (0, "valid: 2 Model, 1 Route;")
+    assert (checked.returncode, checked.stdout[:24]) == (0, "valid: 3 Model, 2 Route;")
 
 
 def test_every_block_is_of_a_kind_that_is_run() -> None:
