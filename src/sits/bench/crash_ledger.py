@@ -64,4 +64,4 @@ def _key(life: int) -> str:
 
 def _entry(key: str, number: int) -> Entry:
     words = ("team", "route", "route", "model", "provider", "upstream", "chat")
-    return Entry(float(number), f"request-{number}", number, True, "ok", 200, key, *words, cost=number)
+    return Entry("ok", 200, number, True, False, False, key, *words, float(number), f"request-{number}", cost=number)

@@ -153,11 +153,12 @@ def check(drain: bool, as_json: bool, folder: Path, table: str) -> None:
     else:
         click.echo(
             f"{found.records} records in {found.segments} journal segments: {found.agreed} in the table exactly once, "
-            f"{found.pending} pending, {found.missing} missing, {found.different} different, {found.unreadable} unreadable"
+            f"{found.pending} pending, {found.forgotten} too old to be kept, {found.missing} missing, "
+            f"{found.different} different, {found.unreadable} unreadable"
         )
         for uneven in found.uneven:
             click.secho(f"segment {uneven.segment}: {uneven.drained} were drained, {uneven.held} are there", fg="red")
-        for example in found.examples:
+        for example in [*found.flaws, *found.examples]:
             click.secho(example, fg="red")
         click.secho("the ledger is sound" if found.sound else "the ledger is NOT sound", fg="green" if found.sound else "red")
     if not found.sound:

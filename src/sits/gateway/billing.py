@@ -45,12 +45,12 @@ def _entry(x: Exchange, attempt: Attempt | None, number: int, final: bool, outco
     now = perf_counter()
     begun = attempt.sent if attempt is not None else x.admitted
     return Entry(
-        x.wall + (begun - x.admitted),
-        x.id,
-        number,
-        final,
         outcome,
         status,
+        number,
+        final,
+        x.stream,
+        usage.estimated if usage is not None else False,
         key.name if key is not None else "",
         key.team if key is not None else "",
         x.choice.name if x.choice is not None else "",
@@ -59,13 +59,13 @@ def _entry(x: Exchange, attempt: Attempt | None, number: int, final: bool, outco
         target.provider if target is not None else "",
         target.upstream_model if target is not None else "",
         x.operation,
-        x.stream,
+        x.wall + (begun - x.admitted),
+        x.id,
+        ((attempt.over_at if attempt is not None and attempt.over_at else now) - begun) * 1e3,
         usage.input if usage is not None else None,
         usage.output if usage is not None else None,
         usage.cached if usage is not None else None,
         None,
         usage.reasoning if usage is not None else None,
-        usage.estimated if usage is not None else False,
         x.table.prices[target.name].of(usage) if target is not None else 0,
-        ((attempt.over_at if attempt is not None and attempt.over_at else now) - begun) * 1e3,
     )

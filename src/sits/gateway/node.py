@@ -114,7 +114,7 @@ class Node:
             _address(settings.store), self._data, timeout=settings.state_seconds, namespace=settings.cluster.name
         )
         shared = self.store if self.store.name not in ("sqlite", "memory") else None
-        self.caches = Caches(self.loop, self.sweep, self.wall, mib=settings.cache_mib, store=shared)
+        self.caches = Caches(self.loop, self.sweep, self.wall, mib=settings.cache_mib, store=shared, chance=self._chance.random)
         self.limits = open_limits(self._data, shared, away=settings.outage.limits)
         self.ledger = await self._open_ledger(settings)
         self.sessions = await self._open_sessions(settings)
@@ -230,7 +230,8 @@ class Node:
             return None
 
         def made() -> Ledger:
-            return Ledger(self._data, open_table(self._data, _address(settings.ledger.store)))
+            table = open_table(self._data, _address(settings.ledger.store))
+            return Ledger(self._data, table, keep_days=settings.ledger.keep_days)
 
         ledger = await asyncio.to_thread(made)
         ledger.start()

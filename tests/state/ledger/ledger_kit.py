@@ -9,14 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from hypothesis import strategies as st
 
 from sits.state.ledger import Entry, Ledger, LedgerTable
+from sits.state.ledger.entry import pack
 from sits.state.ledger.journal import FOLDER
+from sits.state.ledger.segment import FRAME, HEAD, seed_of
+from sits.state.ledger.stretch import Stretch, cut
+from sits.state.ledger.table import Progress
 
 NURSERY = Path(__file__).with_name("ledger_nursery.py")
 NOW = 1_764_400_000.0
+BLANK = Progress(0, HEAD)
+"""Of a segment of which nothing is drained."""
 SMALL = 8192
 """Bytes of a segment, so that a test goes through many."""
 
@@ -38,6 +45,7 @@ def entry(number: int = 1, **changed: Any) -> Entry:
         "upstream_model": "meta-llama/Llama-3.1-8B",
         "operation": "chat",
         "streamed": True,
+        "estimated": False,
         "input_tokens": 100,
         "output_tokens": 20,
         "cost": 1500,
@@ -89,6 +97,17 @@ def abandon(ledger: Ledger) -> None:
         if segment is not None:
             segment.leave()
     ledger._table.close()
+
+
+def wire(records: list[bytes], seed: int) -> bytes:
+    return b"".join(FRAME.pack(len(record), crc32(record, seed)) + record for record in records)
+
+
+def stretch(segment: str, written: list[Entry], held: Progress = BLANK) -> Stretch:
+    """What the drain makes of entries that lie in a segment behind so much."""
+    seed = seed_of(segment)
+    data = bytes(held.end) + wire([pack(one) for one in written], seed)
+    return cut(segment, data, seed, held.end, len(data), held.records + 1)
 
 
 def files(data: Path) -> list[Path]:

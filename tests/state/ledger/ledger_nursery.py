@@ -26,12 +26,12 @@ def write_on(data: Path, writer: int, acks: int) -> None:
     for number in range(1, MOST + 1):
         ledger.write(
             Entry(
-                float(number),
-                f"写手-{writer}",
-                number,
-                True,
                 "ok",
                 200,
+                number,
+                True,
+                False,
+                False,
                 f"key-{writer}",
                 "队",
                 "r",
@@ -40,6 +40,8 @@ def write_on(data: Path, writer: int, acks: int) -> None:
                 "p",
                 "u",
                 "chat",
+                float(number),
+                f"写手-{writer}",
                 cost=number,
             )
         )

@@ -5,25 +5,28 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_kit import NOW, abandon, entry, opened
+from ledger_kit import NOW, abandon, entry, opened, stretch, wire
 from ledger_kit import entries as any_entries
 
 from sits.cli.ledger import ledger as command
 from sits.inner.errors import Code, SitsError
 from sits.state.ledger import Entry, LedgerTable, Query, open_table
-from sits.state.ledger.entry import COLUMNS, FLAGS, REALS, TEXTS, Row, row_of
+from sits.state.ledger.entry import COLUMNS, FLAGS, REALS, TEXTS, Row, pack, row_of, unpack
 from sits.state.ledger.export import FIELDS, FORMATS, Format, export
-from sits.state.ledger.sqlite_table import SqliteTable
-from sits.state.ledger.table import Cursor, Page, Progress
+from sits.state.ledger.segment import scan
+from sits.state.ledger.sqlite_table import FILE, SMALL, SqliteTable
+from sits.state.ledger.table import Cursor, Page
 
 
 class Paged:
@@ -96,7 +99,7 @@ def data(tmp_path: Path) -> Path:
         entry(2, key="李四", cost=None, outcome="upstream_error", request_id="r2"),
         entry(3, key="张三", cost=7, request_id="r3"),
     ]
-    table.add([row_of("S", number, one) for number, one in enumerate(written)], Progress("S", 3, 3))
+    table.add([stretch("S", written)])
     table.close()
     return tmp_path
 
@@ -160,33 +163,44 @@ def test_check_proves_agreement_and_tells_what_is_wrong(tmp_path: Path) -> None:
     code, out, _ = ask("check", "--drain", "--json", "--data", tmp_path)
     assert (code, json.loads(out)["complete"]) == (0, True)
     table = SqliteTable(tmp_path)
-    table._connection.execute("DELETE FROM ledger_entries WHERE request_id = 'req-3'")
+    table._connection.execute("DELETE FROM ledger_stretches")
     table.close()
     code, out, _ = ask("check", "--data", tmp_path)
     assert code == 1
-    assert "8 were drained, 7 are there" in out
+    assert "8 were drained, 0 are there" in out
     assert "NOT sound" in out
 
 
 def test_check_finds_a_hole_and_a_forgery_while_the_journal_is_there(tmp_path: Path) -> None:
-    book = opened(tmp_path, open_table(tmp_path))
-    for number in range(5):
+    book = opened(tmp_path, open_table(tmp_path), segment_bytes=1 << 20)
+    for number in range(3 * SMALL):
         book.write(entry(number))
-    book.tick()
-    table = SqliteTable(tmp_path)
-    table._connection.execute("DELETE FROM ledger_entries WHERE request_id = 'req-1'")
-    table._connection.execute("UPDATE ledger_entries SET cost = 1 WHERE request_id = 'req-2'")
-    table.close()
+        if number % SMALL == SMALL - 1:
+            book.tick()
+    active = book._journal.active
+    assert active is not None
+    (at, payload) = scan(active.map[: active.at], active.seed).records[SMALL]
+    forged = pack(msgspec.structs.replace(unpack(payload), status=201))
+    active.map[at : at + 8 + len(forged)] = wire([forged], active.seed)
+    connection = sqlite3.connect(tmp_path / FILE)
+    with connection:
+        connection.execute("DELETE FROM ledger_stretches WHERE number = 1")
+        connection.execute("UPDATE ledger_sums SET cost = cost + 1")
+    connection.close()
     code, out, _ = ask("check", "--json", "--data", tmp_path)
     found = json.loads(out)
     assert (code, found["sound"], found["missing"], found["different"], found["agreed"], len(found["examples"])) == (
         1,
         False,
+        SMALL,
         1,
-        1,
-        3,
-        2,
+        2 * SMALL - 1,
+        10,
     )
+    assert found["uneven"] == [{"segment": active.name, "drained": 3 * SMALL, "held": 2 * SMALL}]
+    assert found["flaws"] == ["the sums of 2025-11-29 hour 7 are not those of its entries"]
+    code, out, _ = ask("check", "--data", tmp_path)
+    assert (code, "the sums of 2025-11-29 hour 7" in out, out.splitlines()[-1]) == (1, True, "the ledger is NOT sound")
     abandon(book)
 
 

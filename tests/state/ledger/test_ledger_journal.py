@@ -8,23 +8,23 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from zlib import crc32
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_kit import SMALL, abandon, entries, entry, files, opened
+from ledger_kit import SMALL, abandon, entries, entry, files, opened, wire
 
 from sits.inner.errors import Code, SitsError
 from sits.state.ledger import Entry, Figures, Query, open_table
 from sits.state.ledger.audit import audit
 from sits.state.ledger.drain import UNBORN_SECONDS, Drain
-from sits.state.ledger.entry import COLUMNS, Row, entry_of, pack, row_of, tamed, unpack
+from sits.state.ledger.entry import COLUMNS, entry_of, pack, row_of, tamed, unpack
 from sits.state.ledger.journal import FOLDER, LARGEST, Journal
-from sits.state.ledger.ledger import Ledger
+from sits.state.ledger.ledger import FORGET_SECONDS, Ledger
 from sits.state.ledger.segment import FRAME, HEAD, MAGIC, Segment, adopt, scan, seed_of
 from sits.state.ledger.sqlite_table import SqliteTable
+from sits.state.ledger.stretch import MOST, Stretch, cut
 from sits.state.ledger.table import Progress
 from sits.state.ledger.ulid import ulid
 
@@ -48,17 +48,15 @@ def test_an_entry_is_read_as_it_was_written(one: Entry) -> None:
 
 
 def test_an_older_entry_without_the_newest_fields_can_be_read() -> None:
-    short = msgspec.msgpack.encode(msgspec.msgpack.decode(pack(entry()))[:14])
-    assert unpack(short) == msgspec.structs.replace(
-        entry(), streamed=False, input_tokens=None, output_tokens=None, cost=None, latency_ms=0.0
-    )
+    short = msgspec.msgpack.encode(msgspec.msgpack.decode(pack(entry()))[:16])
+    old = msgspec.structs.replace(entry(), input_tokens=None, output_tokens=None, cost=None, latency_ms=0.0)
+    assert unpack(short) == old
+    data = wire([short, pack(entry())], 7)
+    found = cut("S", data, 7, 0, len(data), 1)
+    assert found.rows() == [row_of("S", 1, old), row_of("S", 2, entry())]
 
 
 payloads = st.lists(st.binary(min_size=1, max_size=60), max_size=8)
-
-
-def wire(records: list[bytes], seed: int) -> bytes:
-    return b"".join(FRAME.pack(len(record), crc32(record, seed)) + record for record in records)
 
 
 @given(records=payloads, cut=st.integers(0, 600), room=st.integers(0, 64), seed=st.integers(0, 2**32 - 1))
@@ -212,6 +210,26 @@ def test_a_damaged_segment_is_drained_as_far_as_it_can_be_and_kept(tmp_path: Pat
     table.close()
 
 
+@pytest.mark.parametrize("lost", [0, HEAD], ids=["with the head", "without the head"])
+def test_a_power_failure_that_took_from_the_journal_what_the_table_has_takes_no_more(tmp_path: Path, lost: int) -> None:
+    ledger = opened(tmp_path, open_table(tmp_path))
+    for number in range(10):
+        ledger.write(entry(number))
+    ledger.tick()
+    active = ledger._journal.active
+    assert active is not None
+    drained = active.at
+    for number in range(10, 15):
+        ledger.write(entry(number))
+    active.map[lost:drained] = bytes(drained - lost)
+    abandon(ledger)
+    table = open_table(tmp_path)
+    Drain(tmp_path / FOLDER, table).orphans()
+    table.close()
+    assert [one.request_id for one in held(tmp_path)] == [f"req-{number}" for number in range(15)]
+    assert files(tmp_path) == []
+
+
 def test_a_file_that_is_no_segment_is_named_once_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FOLDER).mkdir()
     stray = tmp_path / FOLDER / "notes.seg"
@@ -243,10 +261,10 @@ class Away(SqliteTable):
 
     away = True
 
-    def add(self, rows: Sequence[Row], progress: Progress) -> int:
+    def add(self, stretches: Sequence[Stretch]) -> Progress:
         if self.away:
             raise SitsError(Code.STATE_UNAVAILABLE, "away")
-        return super().add(rows, progress)
+        return super().add(stretches)
 
 
 def test_while_the_table_is_away_entries_wait_and_at_the_cap_they_are_dropped_loudly(
@@ -273,6 +291,124 @@ def test_while_the_table_is_away_entries_wait_and_at_the_cap_they_are_dropped_lo
     ledger.close()
     assert [one.request_id for one in held(tmp_path)] == [f"req-{n}" for n in [*range(figures.written), *range(500, 510)]]
     assert ledger.figures().dropped == figures.dropped
+
+
+class Unsure(SqliteTable):
+    """A table that takes what it is given, and then says once that it did not."""
+
+    sure = False
+
+    def add(self, stretches: Sequence[Stretch]) -> Progress:
+        done = super().add(stretches)
+        if not self.sure:
+            self.sure = True
+            raise SitsError(Code.STATE_UNAVAILABLE, "the answer was lost")
+        return done
+
+
+def test_what_was_taken_without_an_answer_is_there_once(tmp_path: Path) -> None:
+    ledger = opened(tmp_path, Unsure(tmp_path))
+    for number in range(10):
+        ledger.write(entry(number))
+    ledger.tick()
+    for number in range(10, 25):
+        ledger.write(entry(number))
+    ledger.tick()
+    ledger.close()
+    assert [one.request_id for one in held(tmp_path)] == [f"req-{number}" for number in range(25)]
+    assert (ledger.figures().failures, ledger.figures().drained, files(tmp_path)) == (1, 25, [])
+
+
+def test_more_than_a_stretch_and_more_than_a_round_come_in_order(tmp_path: Path) -> None:
+    ledger = opened(tmp_path, open_table(tmp_path), segment_bytes=1 << 22)
+    written = [
+        entry(number, model=f"m{number % 7}", outcome="ok" if number % 5 else "overloaded") for number in range(2 * MOST + 5)
+    ]
+    for one in written:
+        ledger.write(one)
+    ledger.tick()
+    assert held(tmp_path) == written
+    table = open_table(tmp_path)
+    assert table.sums(Query(), ("outcome",))[1].attempts == len(written) // 5 + 1
+    assert audit(tmp_path / FOLDER, table).complete
+    table.close()
+    ledger.close()
+
+
+ODD: dict[str, Entry] = {
+    "names with the byte that begins a float": entry(2, model="ˋ˞˂", team="˺" * 20),
+    "a status with that byte": entry(2, status=203),
+    "a name as long as that byte is": entry(2, team="x" * 203),
+    "another number type": entry(2, time=2, latency_ms=1),
+    "no name at all": entry(2, **dict.fromkeys(("key", "team", "route", "requested", "model", "provider", "upstream_model"), "")),
+    "NUL in names and ids": entry(2, key="a\0b", request_id="\0"),
+    "figures beyond all reason": entry(2, input_tokens=1 << 50, cost=1 << 60, attempt=-1, cached_tokens=-7),
+    "times beyond all time": entry(2, time=-1.0, latency_ms=float("inf")),
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
+def test_an_odd_entry_is_kept_between_others_as_it_would_be_alone(tmp_path: Path, odd: Entry) -> None:
+    ledger = opened(tmp_path, open_table(tmp_path))
+    active = [entry(1), odd, odd, entry(3)]
+    for one in active:
+        ledger.write(one)
+    ledger.tick()
+    table = open_table(tmp_path)
+    (path,) = (path for path in files(tmp_path) if table.progress(path.stem).records)
+    assert table.of_segment(path.stem, 1, 9) == [row_of(path.stem, number, one) for number, one in enumerate(active, 1)]
+    assert audit(tmp_path / FOLDER, table).complete
+    table.close()
+    ledger.close()
+
+
+NOT_ENTRIES: dict[str, bytes] = {
+    "no list": b"\x01",
+    "no msgpack": b"\xc1\xcb",
+    "a list of something else": msgspec.msgpack.encode(["ok"] * 23),
+    "names without a use": msgspec.msgpack.encode(msgspec.msgpack.decode(pack(entry()))[:14]),
+    "a use of another kind": msgspec.msgpack.encode([*msgspec.msgpack.decode(pack(entry()))[:15], 7]),
+}
+
+
+@pytest.mark.parametrize("payload", NOT_ENTRIES.values(), ids=NOT_ENTRIES.keys())
+def test_a_record_that_is_no_entry_costs_no_other_and_has_no_number(tmp_path: Path, payload: bytes) -> None:
+    ledger = opened(tmp_path, open_table(tmp_path))
+    ledger.write(entry(1))
+    active = ledger._journal.active
+    assert active is not None
+    assert active.put(payload)
+    ledger.write(entry(2))
+    ledger.tick()
+    assert ledger.figures().damaged == 1
+    table = open_table(tmp_path)
+    assert table.of_segment(active.name, 1, 9) == [row_of(active.name, number, entry(number)) for number in (1, 2)]
+    found = audit(tmp_path / FOLDER, table)
+    assert (found.agreed, found.unreadable, found.different, found.missing) == (2, 1, 0, 0)
+    table.close()
+    abandon(ledger)
+
+
+def test_what_is_older_than_is_kept_goes_and_the_journal_that_still_has_it_is_no_contradiction(tmp_path: Path) -> None:
+    now, moments = [2 * 86_400.0 + 1], [0.0]
+    ledger = opened(tmp_path, open_table(tmp_path), keep_days=1, wall=lambda: now[0], clock=lambda: moments[0])
+    ledger.write(entry(1, time=86_399.0))
+    ledger.write(entry(2, time=86_400.0))
+    ledger.tick()
+    assert [one.request_id for one in held(tmp_path)] == ["req-2"]
+    ledger.tick()  # nothing more to forget
+    now[0] += 86_400.0
+    ledger.tick()  # too early to look again
+    assert len(held(tmp_path)) == 1
+    moments[0] = FORGET_SECONDS
+    for _ in range(3):
+        ledger.tick()
+    table = open_table(tmp_path)
+    assert (table.entries(Query()).rows, table.sums(Query())[0].attempts) == ([], 0)
+    found = audit(tmp_path / FOLDER, table)
+    assert (found.records, found.forgotten, found.agreed, found.complete) == (2, 2, 0, True)
+    table.close()
+    ledger.close()
 
 
 def test_what_the_table_does_not_take_at_the_end_is_taken_at_the_next_start(tmp_path: Path) -> None:
@@ -353,7 +489,7 @@ def test_any_entries_go_through_journal_and_table_unchanged(written: list[Entry]
         fitting = [one if len(pack(one)) <= LARGEST else tamed(one) for one in written]
         # As bags, by their text: None and numbers have no order between them.
         assert sorted(repr(row[2:]) for row in rows) == sorted(repr(row_of("", 0, one)[2:]) for one in fitting)
-        assert table.uneven() == []
+        assert (table.uneven(), table.flaws()) == ([], [])
         table.close()
 
 

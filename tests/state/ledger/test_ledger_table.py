@@ -6,12 +6,14 @@ import itertools
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ledger_kit import NOW, abandon, entries, entry, opened
+from ledger_kit import NOW, abandon, entries, entry, opened, stretch
 
 from sits.inner.errors import Code, SitsError
 from sits.inner.event import Usage
@@ -20,11 +22,12 @@ from sits.ports.servers.postgres import PostgresServer
 from sits.resources.kinds import Cost
 from sits.state.ledger import Entry, LedgerTable, Price, Query, open_table, price_of
 from sits.state.ledger.audit import audit
-from sits.state.ledger.entry import Row, entry_of, row_of
+from sits.state.ledger.entry import COLUMNS, Row, entry_of, row_of
 from sits.state.ledger.journal import FOLDER
 from sits.state.ledger.postgres_table import PostgresTable
-from sits.state.ledger.sqlite_table import FILE, MIGRATIONS, SqliteTable
-from sits.state.ledger.table import Page, Progress, Sums, Uneven
+from sits.state.ledger.segment import HEAD
+from sits.state.ledger.sqlite_table import FILE, MIGRATIONS, SMALL, SqliteTable
+from sits.state.ledger.table import DIMENSIONS, Page, Progress, Sums, Uneven
 
 DAY = 86_400.0
 
@@ -44,14 +47,17 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LedgerTabl
         assert isinstance(opened_table, PostgresTable)
         opened_table.rows("SELECT 1", ())
         opened_table.rows("TRUNCATE ledger_entries, ledger_segments", ())
+        opened_table.rows("UPDATE ledger_version SET forgotten = 0", ())
     yield opened_table
     opened_table.close()
 
 
 def fill(table: LedgerTable, written: list[Entry], segment: str = "S") -> list[Row]:
-    rows = [row_of(segment, number, one) for number, one in enumerate(written)]
-    assert table.add(rows, Progress(segment, len(rows), len(rows))) == len(rows)
-    return rows
+    held = table.progress(segment)
+    held = held if held.end else Progress(0, HEAD)
+    one = stretch(segment, written, held)
+    assert table.add([one]) == Progress(held.records + len(written), one.finish)
+    return [row_of(segment, number, one) for number, one in enumerate(written, held.records + 1)]
 
 
 BOOKS = [
@@ -76,8 +82,8 @@ def test_what_was_added_is_found_again_in_the_order_of_time(table: LedgerTable) 
     rows = fill(table, BOOKS[::-1])
     assert table.entries(Query()) == Page(sorted(rows, key=lambda row: row[2] or 0), None)
     assert [entry_of(row) for row in table.entries(Query()).rows] == BOOKS
-    assert table.of_segment("S", 1, 2) == rows[1:3]
-    assert table.of_segment("T", 0, 9) == []
+    assert table.of_segment("S", 2, 3) == rows[1:3]
+    assert table.of_segment("T", 1, 9) == []
 
 
 FILTERS: dict[str, tuple[Query, list[int]]] = {
@@ -102,11 +108,11 @@ def test_a_query_finds_what_it_means(table: LedgerTable, query: Query, found: li
 def test_sums_count_what_is_known(table: LedgerTable) -> None:
     fill(table, BOOKS)
     assert table.sums(Query(), ("key",)) == [
-        Sums(("张三",), 1, 2, 1, 100, 20, 7, 3, 10, 0, 1),
-        Sums(("李四",), 2, 2, 0, 100, 20, 0, 0, 5, 1, 0),
+        Sums(("张三",), 1, 2, 1, 100, 20, 7, 3, 10, 0, 1, 25_000),
+        Sums(("李四",), 2, 2, 0, 100, 20, 0, 0, 5, 1, 0, 25_000),
     ]
-    assert table.sums(Query()) == [Sums((), 3, 4, 1, 200, 40, 7, 3, 15, 1, 1)]
-    assert table.sums(Query(key="王五")) == [Sums((), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)]
+    assert table.sums(Query()) == [Sums((), 3, 4, 1, 200, 40, 7, 3, 15, 1, 1, 50_000)]
+    assert table.sums(Query(key="王五")) == [Sums((), *[0] * 11)]
     assert table.sums(Query(key="王五"), ("key",)) == []
 
 
@@ -143,18 +149,40 @@ def test_groups_and_entries_are_turned_page_by_page(table: LedgerTable) -> None:
 
 def test_adding_again_changes_nothing_and_never_goes_back(table: LedgerTable) -> None:
     rows = fill(table, BOOKS)
-    other = [row_of("S", 0, entry(99))]
-    assert table.add(rows[:2], Progress("S", 2, 2)) == 0
-    assert table.add(other, Progress("S", 1, 1)) == 0
+    held = table.progress("S")
+    assert table.add([stretch("S", BOOKS)]) == held
+    assert table.add([stretch("S", BOOKS[:2])]) == held
+    assert table.add([stretch("S", [entry(99)])]) == held
     assert table.of_segment("S", 0, 9) == rows
-    assert table.uneven() == []
+    assert (table.uneven(), table.flaws(), table.sums(Query())[0].attempts) == ([], [], 4)
+
+
+def test_of_a_stretch_that_is_there_in_part_nothing_is_taken(table: LedgerTable) -> None:
+    rows = fill(table, BOOKS[:2])
+    held = table.progress("S")
+    assert table.add([stretch("S", BOOKS)]) == held
+    assert table.of_segment("S", 0, 9) == rows
+    whole = stretch("S", BOOKS)
+    later = stretch("S", BOOKS[2:], held)
+    assert table.add([stretch("S", BOOKS[:2]), later]) == Progress(4, whole.finish)
+    assert [entry_of(row) for row in table.of_segment("S", 0, 9)] == BOOKS
+    assert (table.uneven(), table.sums(Query())[0].attempts) == ([], 4)
 
 
 def test_a_table_that_lost_or_gained_entries_says_so(table: LedgerTable) -> None:
     fill(table, BOOKS)
-    assert table.add([], Progress("S", 6, 6)) == 0
-    assert table.add([row_of("T", 0, entry(1)), row_of("T", 1, entry(2))], Progress("T", 1, 1)) == 2
+    fill(table, BOOKS[:2], "T")
+    for segment, held in (("S", 6), ("T", 1)):
+        change(table, f"UPDATE ledger_segments SET held = {held} WHERE segment = '{segment}'")
     assert table.uneven() == [Uneven("S", 6, 4), Uneven("T", 1, 2)]
+
+
+def change(table: LedgerTable, sql: str) -> None:
+    if isinstance(table, PostgresTable):
+        table.rows(sql, ())
+    else:
+        assert isinstance(table, SqliteTable)
+        table._connection.execute(sql)
 
 
 _numbers = itertools.count()
@@ -167,12 +195,183 @@ def test_any_entry_can_be_kept_and_sums_are_those_of_the_entries(table: LedgerTa
     segment = f"S{next(_numbers)}"
     rows = fill(table, written, segment)
     assert table.of_segment(segment, 0, 99) == rows
+    assert (table.uneven(), table.flaws()) == ([], [])
     after = table.sums(Query())[0]
     assert (after.cost - before.cost, after.attempts - before.attempts, after.requests - before.requests) == (
         sum(one.cost or 0 for one in written),
         len(written),
         sum(one.final for one in written),
     )
+
+
+HOUR = 3_600_000_000
+_moments = (
+    st.integers(0, 6 * HOUR) | st.integers(0, 6).map(lambda hour: hour * HOUR) | st.integers(1, 6).map(lambda h: h * HOUR - 1)
+)
+_few = st.sampled_from(["", "甲", "乙"])
+_count = st.none() | st.integers(0, 1 << 40)
+MIDNIGHT = 1_764_460_800_000_000
+timely = st.builds(
+    lambda moment, **fields: entry(time=(MIDNIGHT - 3 * HOUR + moment) / 1e6, **fields),
+    _moments,
+    key=_few,
+    team=_few,
+    route=_few,
+    requested=_few,
+    model=_few,
+    outcome=st.sampled_from(["ok", "rate_limited"]),
+    request_id=st.sampled_from(["a", "b", "c"]),
+    final=st.booleans(),
+    estimated=st.booleans(),
+    input_tokens=_count,
+    cached_tokens=_count,
+    cost=_count,
+    latency_ms=st.floats(0, 1e6),
+)
+_bound = st.none() | _moments.map(lambda moment: (MIDNIGHT - 3 * HOUR + moment) / 1e6)
+_filter = st.none() | _few
+queries = st.builds(
+    Query,
+    since=_bound,
+    until=_bound,
+    key=_filter,
+    model=_filter,
+    requested=st.none() | st.none() | _few,
+    outcome=st.none() | st.just("ok"),
+    request_id=st.none() | st.none() | st.just("a"),
+)
+
+
+def meant(rows: list[Row], query: Query) -> list[Row]:
+    """What a table is to find, found by looking at each row."""
+    since = 0 if query.since is None else round(query.since * 1e6)
+    until = 1 << 62 if query.until is None else round(query.until * 1e6)
+    wanted = {name: value for name in COLUMNS[3:] if (value := getattr(query, name, None)) is not None}
+    found = [row for row in rows if since <= cast("int", row[2]) < until]
+    found = [row for row in found if all(row[COLUMNS.index(name)] == value for name, value in wanted.items())]
+    return sorted(found, key=lambda row: (row[2], row[0], row[1]))
+
+
+def summed(rows: list[Row], by: tuple[str, ...]) -> list[Sums]:
+    groups: dict[tuple[str, ...], list[Entry]] = {} if by else {(): []}
+    for row in rows:
+        day = datetime.fromtimestamp(cast("int", row[2]) / 1e6, UTC).strftime("%Y-%m-%d")
+        group = tuple(day if name == "day" else cast("str", row[COLUMNS.index(name)]) for name in by)
+        groups.setdefault(group, []).append(entry_of(row))
+    return [
+        Sums(
+            group,
+            sum(one.final for one in found),
+            len(found),
+            sum(one.outcome != "ok" for one in found),
+            sum(one.input_tokens or 0 for one in found),
+            sum(one.output_tokens or 0 for one in found),
+            sum(one.cached_tokens or 0 for one in found),
+            sum(one.reasoning_tokens or 0 for one in found),
+            sum(one.cost or 0 for one in found),
+            sum(one.estimated for one in found),
+            sum(one.cost is None for one in found),
+            sum(int(one.latency_ms * 1000) for one in found),
+        )
+        for group, found in sorted(groups.items())
+    ]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    written=st.lists(st.lists(timely, min_size=1, max_size=6), min_size=1, max_size=4),
+    query=queries,
+    by=st.lists(st.sampled_from(DIMENSIONS), max_size=3, unique=True).map(tuple),
+    segments=st.integers(1, 2),
+    page=st.integers(1, 5),
+)
+def test_sums_and_entries_of_any_time_are_what_looking_at_each_entry_gives(
+    table: LedgerTable, written: list[list[Entry]], query: Query, by: tuple[str, ...], segments: int, page: int
+) -> None:
+    for name in ("entries", "stretches", "spans", "sums", "segments"):
+        if (name == "entries") == isinstance(table, PostgresTable) or name == "segments":
+            change(table, f"DELETE FROM ledger_{name}")
+    rows = [row for number, part in enumerate(written) for row in fill(table, part, f"S{number % segments}")]
+    wanted = meant(rows, query)
+    assert table.sums(query, by) == summed(wanted, by)  # type: ignore[arg-type]
+    found: list[Row] = []
+    cursor = None
+    while True:
+        one = table.entries(query, after=cursor, limit=page)
+        found += one.rows
+        cursor = one.next
+        if cursor is None:
+            break
+    assert found == wanted
+    assert (table.uneven(), table.flaws()) == ([], [])
+
+
+def test_what_is_too_old_is_forgotten_and_the_books_still_agree(table: LedgerTable) -> None:
+    at = MIDNIGHT / 1e6
+    fill(table, [entry(1, time=at - 7200), entry(2, time=at - 1)], "OLD")
+    fill(table, [entry(3, time=at - 3601), entry(4, time=at + 1)], "BOTH")
+    fill(table, [entry(5, time=at + 7200)], "NEW")
+    assert table.forgotten() == 0
+    for _ in range(10):
+        if not table.forget(at + 1800, 1):
+            break
+    else:
+        raise AssertionError("there is no end of it")
+    assert table.forgotten() == MIDNIGHT
+    assert [row[3] for row in table.entries(Query()).rows] == ["req-4", "req-5"]
+    assert [(one.group, one.attempts) for one in table.sums(Query(), ("day",))] == [(("2025-11-30",), 2)]
+    assert table.sums(Query(since=at - 9000, until=at + 7000))[0].attempts == 1
+    assert table.sums(Query(requested="chat"))[0].attempts == 2
+    assert (table.uneven(), table.flaws()) == ([], [])
+    # What comes late is forgotten in turn, and a bound never goes back.
+    fill(table, [entry(6, time=at - 9000), entry(7, time=at + 9000)], "LATE")
+    assert table.forget(at - 90_000) or table.forgotten() == MIDNIGHT
+    while table.forget(at):
+        pass
+    assert [row[3] for row in table.entries(Query()).rows] == ["req-4", "req-5", "req-7"]
+    assert (table.sums(Query())[0].attempts, table.uneven(), table.flaws()) == (3, [], [])
+
+
+def test_a_quiet_service_fills_stretches_entry_by_entry(tmp_path: Path) -> None:
+    table = SqliteTable(tmp_path)
+    written = [entry(number, model=f"m{number % 3}", time=NOW + 100.0 * number) for number in range(2 * SMALL + 44)]
+    for one in written:
+        fill(table, [one])
+    counts = table._connection.execute("SELECT count FROM ledger_stretches ORDER BY number").fetchall()
+    assert counts == [(SMALL,), (SMALL,), (44,)]
+    assert [entry_of(row) for row in table.entries(Query()).rows] == written
+    assert table.sums(Query())[0].attempts == len(written)
+    assert (table.uneven(), table.flaws()) == ([], [])
+    table.close()
+
+
+def test_stretches_that_were_tampered_with_are_told(tmp_path: Path) -> None:
+    table = SqliteTable(tmp_path)
+    for segment in ("A", "B", "C"):
+        fill(table, BOOKS, segment)
+    fill(table, BOOKS * SMALL, "C")
+    change(table, "UPDATE ledger_stretches SET records = zeroblob(50) WHERE segment = 'A'")
+    change(table, "UPDATE ledger_stretches SET names = (SELECT names FROM ledger_stretches WHERE number = 5) WHERE segment = 'B'")
+    change(table, "UPDATE ledger_stretches SET number = 3 WHERE number = 5")
+    told = [
+        "segment A: records 1 to 4 cannot be read, or were counted wrong",
+        "segment B: records 1 to 4 cannot be read, or were counted wrong",
+        "segment C: records from 3 on are there twice",
+    ]
+    assert table.flaws()[:3] == told
+    with pytest.raises(SitsError, match="is damaged") as refused:
+        table.entries(Query())
+    assert refused.value.code is Code.STATE_UNAVAILABLE
+    table.close()
+
+
+def test_sums_beyond_what_a_database_can_hold_stop_there(tmp_path: Path) -> None:
+    table = SqliteTable(tmp_path)
+    fill(table, BOOKS)
+    change(table, f"UPDATE ledger_sums SET cost = {(1 << 62) - 2}")
+    fill(table, [entry(1, key="张三", model="b", cost=10)])
+    assert table.sums(Query(key="张三", model="b"))[0].cost == (1 << 62) - 1
+    table.close()
 
 
 REFUSED: dict[str, tuple[Callable[[LedgerTable], object], str]] = {
@@ -249,7 +448,8 @@ def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
 def test_the_file_is_its_owners_and_safe_against_a_power_failure(tmp_path: Path) -> None:
     table = SqliteTable(tmp_path)
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
-    assert (table.rows("PRAGMA journal_mode", ()), table.rows("PRAGMA synchronous", ())) == ([("wal",)], [(2,)])
+    ask = table._connection.execute
+    assert (ask("PRAGMA journal_mode").fetchall(), ask("PRAGMA synchronous").fetchall()) == ([("wal",)], [(2,)])
     table.close()
 
 

@@ -20,7 +20,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     made: float
     expires: float
-    """When it is not fresh any more: the policy's time, or less where what it was made from ages sooner."""
+    """From when on it is not given at all: its space is given back."""
     model: str = ""
     """The Model that served."""
     tags: tuple[str, ...] = ()
@@ -30,6 +30,17 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     finish: str | None = None
     status: int = 200
     content_type: bytes = b"application/json"
+    stale: float = 0.0
+    """How many of its last seconds it is stale in: given still, and made anew behind the answer (RFC 5861)."""
+
+    @property
+    def fresh(self) -> float:
+        """Until when it is fresh: the policy's time, or less where what it was made from ages sooner."""
+        return self.expires - self.stale
+
+    def softened(self, at: float) -> Answer:
+        """The same, fresh until `at` at the most: from then on it is stale for as long as it would have been."""
+        return self if self.fresh <= at else msgspec.structs.replace(self, expires=at + self.stale)
 
     def age(self, now: float) -> int:
         """Whole seconds since it was made: the `age` field (RFC 9111 5.1)."""

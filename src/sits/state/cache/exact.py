@@ -34,6 +34,8 @@ class Tally(msgspec.Struct):
     evicted: int = 0
     """Gone for want of room, those that were not let in among them."""
     purged: int = 0
+    softened: int = 0
+    """Made stale by a soft purge."""
     late: int = 0
     """Answers not kept because they were asked for before a purge that meant them."""
 
@@ -64,7 +66,7 @@ class ExactCache:
         return self._tags.moment
 
     def lookup(self, fingerprint: bytes, now: float, wish: Wish = ANY) -> Answer | None:
-        """The answer to a question, if there is one that is fresh and fits the wish."""
+        """The answer to a question, if there is one that has not expired and fits the wish."""
         answer = self._answers.get(fingerprint)
         if answer is not None and answer.expires <= now:
             self.tally.expired += 1
@@ -121,6 +123,28 @@ class ExactCache:
             self._drop(key, self._answers[key])
         self.tally.purged += len(found)
         return len(found)
+
+    def soften(self, at: float, *tags: str) -> int:
+        """Make all answers with all these tags (without any: all answers) stale from `at` on; returns how many. Those that are
+        kept to be given stale stay for that time, others go as by `purge`; those being made are not kept, since they may have
+        been made of what is not so any more."""
+        found = self._tags.purge(tags)
+        if not tags:
+            found = list(self._answers)
+        for key in found:
+            self._soften(key, self._answers[key], at)
+        return len(found)
+
+    def _soften(self, key: bytes, answer: Answer, at: float) -> None:
+        softened = answer.softened(at)
+        if not answer.stale:
+            self.tally.purged += 1
+            self._drop(key, answer)
+        elif softened is not answer:
+            self.tally.softened += 1
+            self._answers[key] = softened
+            self._expiry.discard(key, answer.expires)
+            self._expiry.add(key, softened.expires)
 
     def sweep(self, now: float, limit: int = SWEPT) -> int:
         """Give back the space of at most `limit` stale answers; returns how many that were. To be called about once a second."""

@@ -152,6 +152,9 @@ class Flights:
     def __len__(self) -> int:
         return len(self._under_way)
 
+    def __contains__(self, fingerprint: bytes) -> bool:
+        return fingerprint in self._under_way
+
     def join(self, fingerprint: bytes, now: float, wait: float) -> Seat:
         """A seat in the flight of that question; it leads when there was none, and is alone when it would not wait."""
         flight = self._under_way.get(fingerprint)

@@ -27,7 +27,7 @@ class Policy(msgspec.Struct, frozen=True):
     """What a route keeps. A route without a policy has no cache and pays for none."""
 
     ttl: float = 3600.0
-    """Seconds that an answer is kept at the most."""
+    """Seconds that an answer is fresh at the most."""
     scope: Scope = "tenant"
     """Who shares: the requests of one key, all of this route, or all routes to the same models."""
     answer_bytes: int = 1024 * 1024
@@ -41,6 +41,8 @@ class Policy(msgspec.Struct, frozen=True):
     """Whether answers with tool calls are kept."""
     wait: float = 30.0
     """Seconds that a request waits for the answer to an equal one that is under way; 0 to ask on its own."""
+    stale: float = 0.0
+    """Seconds that an answer which is not fresh any more is given still, while it is made anew behind (RFC 5861); 0 for never."""
 
 
 Bypass = Literal["operation", "stateful", "sampled"]
@@ -61,8 +63,8 @@ def bypass(policy: Policy, operation: Operation, question: Question) -> Bypass |
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What the request's `Cache-Control` asks for (RFC 9111 5.2.1). Stale answers are never given, so `max-stale` changes
-    nothing."""
+    """What the request's `Cache-Control` asks for (RFC 9111 5.2.1). Stale answers are only there where the route keeps them, so
+    `max-stale` never brings more than that."""
 
     read: bool = True
     """May be answered from the cache."""
@@ -70,18 +72,30 @@ class Wish(msgspec.Struct, frozen=True):
     """Its answer may be kept."""
     max_age: float | None = None
     min_fresh: float = 0.0
+    max_stale: float | None = None
+    """Seconds that an answer may be stale. None: nothing was said. Then whoever speaks of `max-age` or `min-fresh` wants a fresh
+    one, as the RFC has it, and all others take what the route gives."""
     only: bool = False
     """Wants no answer that is not in the cache: 504 then (RFC 9111 5.2.1.7)."""
 
     def accepts(self, answer: Answer, now: float) -> bool:
-        """Whether an answer that is fresh by itself is fresh enough."""
-        if not self.read or (self.max_age is not None and now - answer.made > self.max_age):
+        """Whether an answer that has not expired is fresh enough."""
+        if not self.read:
             return False
-        return answer.expires - now >= self.min_fresh
+        until = answer.fresh if self.max_age is None else min(answer.fresh, answer.made + self.max_age)
+        if until - now >= self.min_fresh:
+            return True
+        if self.min_fresh > 0:
+            return False
+        if self.max_stale is None:
+            return self.max_age is None
+        return now - until <= self.max_stale
 
 
 ANY = Wish()
 """Of a client that wishes for nothing."""
+FRESH = Wish(max_stale=0.0)
+"""No stale answer."""
 
 
 def wish(header: bytes | None) -> Wish:
@@ -90,6 +104,7 @@ def wish(header: bytes | None) -> Wish:
         return ANY
     read, keep, only = True, True, False
     max_age: float | None = None
+    max_stale: float | None = None
     min_fresh = 0.0
     for directive in header.lower().split(b","):
         name, _, value = directive.strip().partition(b"=")
@@ -105,9 +120,14 @@ def wish(header: bytes | None) -> Wish:
             case b"min-fresh":
                 fresh = _seconds(value)
                 min_fresh = max(min_fresh, float("inf") if fresh is None else fresh)
+                max_stale = 0.0 if fresh == 0.0 else max_stale
+            case b"max-stale":
+                # Without a value: however stale (5.2.1.2).
+                stale = _seconds(value) if value else float("inf")
+                max_stale = min(max_stale if max_stale is not None else stale or 0.0, stale or 0.0)
             case b"only-if-cached":
                 only = True
-    return Wish(read, keep, max_age, min_fresh, only)
+    return Wish(read, keep, max_age, min_fresh, max_stale, only)
 
 
 def _seconds(value: bytes) -> float | None:

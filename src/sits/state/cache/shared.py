@@ -9,7 +9,8 @@ Purges go by versions, which rise through the whole store: `cache/purge/...` row
 `cache/purges`, changes with each. `fetch` reads that row in the same round trip as the answer, so it needs no more than that
 to know whether it has heard of every purge. An answer is stored with the version that was known when it was asked for; one
 that a later purge means is not given out. Other nodes' own caches learn of a purge when they next look (`refresh`, every
-second), or fetch.
+second), or fetch. A soft purge is a row of the same kind with its moment in it: what it means is stale from then on, wherever it
+lies. Another one of the same tags takes its place, and what lies in the store is stale from that one on.
 
 A store that does not answer is not waited for: each call is bounded, and after a failure nothing is asked of it for a while.
 What happens then is what happens without a cache. No call here raises for it, except `purge`, whose caller must know.
@@ -55,6 +56,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 
 class _Purge(msgspec.Struct, frozen=True, array_like=True):
     tags: tuple[str, ...]
+    soft: float | None = None
+    """From when on what it means is stale; None: forget it, as versions without this field do."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -107,7 +110,7 @@ class SharedCache:
         self._rests_until = float("-inf")
         self._known = 0
         """The newest purge that we have heard of: a version."""
-        self._purges: list[tuple[int, frozenset[str]]] = []
+        self._purges: list[tuple[int, _Purge]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._writes = 0
 
@@ -135,12 +138,13 @@ class SharedCache:
             return None
         moment = self.own.moment
         kept: _Kept | None = await self._bounded(self._read(fingerprint), self._patience)
-        if kept is None or kept.answer.expires <= now or not wish.accepts(kept.answer, now):
+        answer = self._left(kept) if kept is not None else None
+        if answer is None or answer.expires <= now or not wish.accepts(answer, now):
             self.tally.misses += 1
             return None
         self.tally.hits += 1
-        self.own.store(fingerprint, kept.answer, now, moment)
-        return kept.answer
+        self.own.store(fingerprint, answer, now, moment)
+        return answer
 
     def store(self, fingerprint: bytes, answer: Answer, now: float, since: Moment) -> bool:
         """Keep an answer here and, behind the scenes, in the store; whether it is kept here."""
@@ -159,17 +163,34 @@ class SharedCache:
         Raises:
             SitsError: `state_unavailable`: this process has forgotten them, whether the others will is not known. Safe to repeat.
         """
-        row = _encode(_Purge(tuple(sorted(set(tags)))))
-        changes = [Put(PURGE + blake3(row).hexdigest(), row, PURGE_TTL), Put(PURGES, b"", PURGE_TTL)]
+        return await self._purge(_Purge(_sorted(tags)))
+
+    async def soften(self, at: float, *tags: str) -> int:
+        """Make all answers with all these tags (without any: all answers) stale from `at` on, on all nodes; returns how many this
+        process held.
+
+        Raises:
+            SitsError: as `purge`.
+        """
+        return await self._purge(_Purge(_sorted(tags), at))
+
+    async def _purge(self, purge: _Purge) -> int:
+        # One row for the same tags, however often: a soft purge's moment is no part of its name.
+        name = _encode(_Purge(purge.tags) if purge.soft is None else _Purge(purge.tags, 0.0))
+        changes = [Put(PURGE + blake3(name).hexdigest(), _encode(purge), PURGE_TTL), Put(PURGES, b"", PURGE_TTL)]
         try:
             version = await self._store.commit(changes)
         finally:
-            count = self.own.purge(*tags)
+            count = self._forget(purge)
         try:
             await self._hear(version)
         except SitsError as error:
             self._failed(error.message)  # The purge itself is done; `refresh` will hear of it.
         return count
+
+    def _forget(self, purge: _Purge) -> int:
+        """Do to our own cache what a purge means."""
+        return self.own.purge(*purge.tags) if purge.soft is None else self.own.soften(purge.soft, *purge.tags)
 
     async def refresh(self) -> None:
         """Hear of purges made elsewhere. To be called about once a second; does nothing while the store does not answer."""
@@ -197,15 +218,20 @@ class SharedCache:
         if entry is None:
             return None
         try:
-            kept = _decode(entry.value)
+            return _decode(entry.value)
         except msgspec.MsgspecError:
             self.tally.unreadable += 1
             return None
-        return None if self._purged(kept) else kept
 
-    def _purged(self, kept: _Kept) -> bool:
-        own = set(kept.answer.tags)
-        return any(version > kept.known and tags <= own for version, tags in self._purges)
+    def _left(self, kept: _Kept) -> Answer | None:
+        """What the purges since have left of it: the answer, the answer gone stale, or nothing."""
+        own, answer = set(kept.answer.tags), kept.answer
+        for version, purge in self._purges:
+            if version > kept.known and own.issuperset(purge.tags):
+                if purge.soft is None or not answer.stale:
+                    return None
+                answer = answer.softened(purge.soft)
+        return answer
 
     async def _hear_if_new(self) -> None:
         purges = await self._store.get(PURGES)
@@ -214,14 +240,14 @@ class SharedCache:
 
     async def _hear(self, version: int) -> None:
         """Learn of all purges up to that version, and purge our own cache of what is new in them."""
-        purges = [(row.version, _purged_tags(row.value)) async for row in every(self._store, PURGE)]
+        purges = [(row.version, _purge_in(row.value)) async for row in every(self._store, PURGE)]
         before = self._known
         if version < before:
             return  # Another call has heard of more meanwhile.
         self._known, self._purges = version, purges
-        for made, tags in purges:
+        for made, purge in purges:
             if made > before:
-                self.own.purge(*tags)
+                self._forget(purge)
 
     async def _write(self, put: Put) -> None:
         try:
@@ -295,12 +321,16 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _purged_tags(value: bytes) -> frozenset[str]:
+def _sorted(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(tags)))
+
+
+def _purge_in(value: bytes) -> _Purge:
     """What a purge meant; everything where that cannot be read, as it may be a later version's."""
     try:
-        return frozenset(_decode_purge(value).tags)
+        return _decode_purge(value)
     except msgspec.MsgspecError:
-        return frozenset()
+        return _Purge(())
 
 
 def _key(fingerprint: bytes) -> str:

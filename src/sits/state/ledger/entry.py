@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 MOST_TOKENS = 1 << 40
-MOST_COST = 1 << 53
-"""Nano-dollars: nine million dollars for one attempt. Figures beyond are a server's nonsense, and would overflow the sums."""
+MOST_COST = 1 << 44
+"""Nano-dollars: 17,592 dollars for one attempt. Figures beyond are a server's nonsense, and would overflow the sums."""
+BEYOND = 1e12
+"""Times and latencies are below this, or they are none: the year 33658, and 31 years."""
 LONGEST_TEXT = 200
 """Characters to which texts are cut when an entry would not fit a journal record; names of ours are not longer."""
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One attempt, in the order in which it is written: new fields go to the end and have a default.
+class Names(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What many attempts have in common.
 
-    None is 'not known', which is not zero. Text fields are empty where there is nothing to say.
+    It stands first in a record: those with the same names begin with the same bytes, and the drain knows them by these.
     """
 
-    time: float
-    """Unix seconds at which the attempt began."""
-    request_id: str
-    attempt: int
-    """From 1; 0 for a request that was refused before any target was tried."""
-    final: bool
-    """Whether this is what the client got: true for exactly one entry of each request, so that requests can be counted."""
     outcome: str
     """`ok` or the error's code."""
     status: int
     """The target's HTTP status, 0 when none came; 499 when the client went away."""
+    attempt: int
+    """From 1; 0 for a request that was refused before any target was tried."""
+    final: bool
+    """Whether this is what the client got: true for exactly one entry of each request, so that requests can be counted."""
+    streamed: bool
+    estimated: bool
+    """The target did not say all of its figures; some are our own count."""
     key: str
     """Name of the API key."""
     team: str
@@ -43,7 +44,18 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     upstream_model: str
     """The server's own id of the model."""
     operation: str
-    streamed: bool = False
+
+
+class Entry(Names, frozen=True, array_like=True, gc=False):
+    """One attempt, in the order in which it is written: new fields go to the end and have a default.
+
+    None is 'not known', which is not zero. Text fields are empty where there is nothing to say.
+    """
+
+    time: float
+    """Unix seconds at which the attempt began. Its first byte in a record ends the names."""
+    request_id: str
+    latency_ms: float = 0.0
     input_tokens: int | None = None
     """With the cached ones."""
     output_tokens: int | None = None
@@ -51,15 +63,58 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cached_tokens: int | None = None
     cache_written_tokens: int | None = None
     reasoning_tokens: int | None = None
-    estimated: bool = False
-    """The target did not say all of its figures; some are our own count."""
     cost: int | None = None
     """Nano-dollars (10^-9 USD)."""
-    latency_ms: float = 0.0
 
 
-COLUMNS: tuple[str, ...] = ("segment", "position", *(field.name for field in msgspec.structs.fields(Entry)))
-"""The columns of the table: where the entry stood in the journal, which is its identity, then its fields."""
+_Moment = Annotated[float, msgspec.Meta(ge=0, lt=BEYOND)]
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+_Cost = Annotated[int, msgspec.Meta(ge=0, le=MOST_COST)]
+
+
+class Use(msgspec.Struct, array_like=True, gc=False):
+    """The rest of an entry, with the number of its names in a list of them. Decoding refuses what no table could keep."""
+
+    names: int
+    time: _Moment
+    request_id: str
+    latency_ms: _Moment = 0.0
+    input_tokens: _Tokens | None = None
+    output_tokens: _Tokens | None = None
+    cached_tokens: _Tokens | None = None
+    cache_written_tokens: _Tokens | None = None
+    reasoning_tokens: _Tokens | None = None
+    cost: _Cost | None = None
+
+
+COLUMNS: tuple[str, ...] = (
+    "segment",
+    "position",
+    "time",
+    "request_id",
+    "attempt",
+    "final",
+    "outcome",
+    "status",
+    "key",
+    "team",
+    "route",
+    "requested",
+    "model",
+    "provider",
+    "upstream_model",
+    "operation",
+    "streamed",
+    "estimated",
+    "latency_ms",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "cache_written_tokens",
+    "reasoning_tokens",
+    "cost",
+)
+"""The values of a row: which record of which file of the journal it was, which is its identity, then the entry's fields."""
 TEXTS = frozenset(
     ("segment", "request_id", "outcome", "key", "team", "route", "requested", "model", "provider", "upstream_model", "operation")
 )
@@ -72,7 +127,8 @@ Row = tuple[str | int | float | None, ...]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
-_FIRST_TEXT = COLUMNS.index("request_id")
+_NAMES = len(Names.__struct_fields__)
+_LIMITS = {**dict.fromkeys(OPTIONAL | {"attempt", "status"}, MOST_TOKENS), "cost": MOST_COST}
 
 
 def pack(entry: Entry) -> bytes:
@@ -90,40 +146,49 @@ def tamed(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, **{name: _tame(value) for name, value in msgspec.structs.asdict(entry).items()})
 
 
+def cleaned(entry: Entry) -> Entry:
+    """The same entry in a form that every table can keep.
+
+    Names and figures come from clients and servers: nothing in them may stop the drain. PostgreSQL has no text with NUL in it,
+    and JSON lets a client ask for a model of such a name.
+    """
+    fields = msgspec.structs.asdict(entry)
+    changed = {name: clean for name, value in fields.items() if (clean := _clean(name, value)) is not value}
+    return msgspec.structs.replace(entry, **changed) if changed else entry
+
+
+def clean_names(names: Names) -> Names:
+    """The same names in a form that every table can keep."""
+    fields = msgspec.structs.asdict(names)
+    changed = {name: clean for name, value in fields.items() if (clean := _clean(name, value)) is not value}
+    return msgspec.structs.replace(names, **changed) if changed else names
+
+
+def parted(entry: Entry) -> tuple[Names, Use]:
+    """A clean entry as its names and the rest, which has number 0."""
+    values = msgspec.structs.astuple(entry)
+    return Names(*values[:_NAMES]), Use(0, *values[_NAMES:])
+
+
 def row_of(segment: str, position: int, entry: Entry) -> Row:
-    """The entry as every table keeps it. Names and figures come from clients and servers: nothing in them may stop the drain."""
-    latency = entry.latency_ms
-    row: Row = (
-        segment,
-        position,
-        round(entry.time * 1e6) if 0 <= entry.time < 1e12 else 0,
-        entry.request_id,
-        _figure(entry.attempt, MOST_TOKENS) or 0,
-        int(entry.final),
-        entry.outcome,
-        _figure(entry.status, MOST_TOKENS) or 0,
-        entry.key,
-        entry.team,
-        entry.route,
-        entry.requested,
-        entry.model,
-        entry.provider,
-        entry.upstream_model,
-        entry.operation,
-        int(entry.streamed),
-        _figure(entry.input_tokens, MOST_TOKENS),
-        _figure(entry.output_tokens, MOST_TOKENS),
-        _figure(entry.cached_tokens, MOST_TOKENS),
-        _figure(entry.cache_written_tokens, MOST_TOKENS),
-        _figure(entry.reasoning_tokens, MOST_TOKENS),
-        int(entry.estimated),
-        _figure(entry.cost, MOST_COST),
-        latency if math.isfinite(latency) else 0.0,
-    )
-    # PostgreSQL has no text with NUL in it, and JSON lets a client ask for a model of such a name.
-    if any("\0" in value for value in row if type(value) is str):
-        return tuple(value.replace("\0", "\ufffd") if type(value) is str else value for value in row)
-    return row
+    """The entry as every table keeps it."""
+    return row_from(segment, position, *parted(cleaned(entry)))
+
+
+def row_from(segment: str, position: int, names: Names, use: Use) -> Row:
+    """The row of an entry whose names and use are clean."""
+    return (segment, position, *_told(use), *_said(names), *_used(use))
+
+
+def rows_of(segment: str, first: int, names: list[Names], uses: list[Use]) -> list[Row]:
+    """The rows of successive records of a segment."""
+    told = [_said(one) for one in names]
+    return [(segment, first + at, *_told(use), *told[use.names], *_used(use)) for at, use in enumerate(uses)]
+
+
+def micros(seconds: float) -> int:
+    """A moment as rows have it."""
+    return round(seconds * 1e6)
 
 
 def entry_of(row: Row) -> Entry:
@@ -132,18 +197,59 @@ def entry_of(row: Row) -> Entry:
     values["time"] = int(row[2] or 0) / 1e6
     for name in FLAGS:
         values[name] = bool(values[name])
-    return msgspec.convert(list(values.values()), Entry)
+    return msgspec.convert([values[name] for name in Entry.__struct_fields__], Entry)
 
 
-def _figure(value: int | None, most: int) -> int | None:
-    if value is None or 0 <= value <= most:
-        return value
-    return 0 if value < 0 else most
+def _said(names: Names) -> Row:
+    """The part of a row that names make: from `attempt` to `estimated`."""
+    return (
+        names.attempt,
+        int(names.final),
+        names.outcome,
+        names.status,
+        names.key,
+        names.team,
+        names.route,
+        names.requested,
+        names.model,
+        names.provider,
+        names.upstream_model,
+        names.operation,
+        int(names.streamed),
+        int(names.estimated),
+    )
+
+
+def _used(use: Use) -> Row:
+    """The end of a row: from `latency_ms` on."""
+    return (
+        use.latency_ms,
+        use.input_tokens,
+        use.output_tokens,
+        use.cached_tokens,
+        use.cache_written_tokens,
+        use.reasoning_tokens,
+        use.cost,
+    )
+
+
+def _told(use: Use) -> Row:
+    text = use.request_id
+    return (micros(use.time), text.replace("\0", "\ufffd") if "\0" in text else text)
+
+
+def _clean(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    if isinstance(value, float):
+        return value if 0 <= value < BEYOND else 0.0
+    most = _LIMITS.get(name)
+    return value if most is None or value is None else min(max(value, 0), most)
 
 
 def _tame(value: Any) -> Any:
     if isinstance(value, str):
         return value[:LONGEST_TEXT].encode("utf-8", "replace").decode()
     if isinstance(value, int) and not isinstance(value, bool):
-        return _figure(value, MOST_COST)
+        return min(max(value, 0), MOST_COST)
     return value

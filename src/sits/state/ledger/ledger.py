@@ -3,8 +3,8 @@
     write: a copy into the journal (memory that outlives the process)  ->  drain: batches into the table, once a second
 
 What `write` returned from is never lost by the death of the process, by kill -9 too: the bound is 0 entries. A power failure, or
-a crash of the kernel, may take what was written since the journal was last brought to the disk: `TICK_SECONDS` and the time
-that the disk takes for it.
+a crash of the kernel, may take what was written since the last drain, which brings it to a disk: `TICK_SECONDS` and the time that
+this takes.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from sits.state.ledger.table import LedgerTable
 TICK_SECONDS = 1.0
 ORPHAN_TICKS = 10
 """Every so many ticks somebody looks for the journals of the dead."""
+FORGET_SECONDS = 600.0
+"""How often it is looked for what is too old to be kept."""
 COMPLAINT_SECONDS = 60.0
 """How often the same trouble is logged."""
 _log = logging.getLogger("sits.ledger")
@@ -42,7 +44,7 @@ class Figures(msgspec.Struct, frozen=True):
     drained: int
     damaged: int
     failures: int
-    """Times that the table did not take a batch."""
+    """Times that the table did not take what was drained."""
     waiting: int
     """Bytes in the journal that the table has not got yet."""
 
@@ -58,11 +60,12 @@ class Ledger:
         segment_bytes: int = SEGMENT_BYTES,
         segments: int = SEGMENTS,
         tick_seconds: float = TICK_SECONDS,
+        keep_days: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """`table` becomes the ledger's own: it is closed with it.
+        """`table` becomes the ledger's own: it is closed with it. What is older than `keep_days` is removed from it.
 
         Raises:
             SitsError: `internal_error`, the folder cannot be made.
@@ -76,7 +79,10 @@ class Ledger:
         self._table = table
         self._drain = Drain(folder, table, self._journal)
         self._tick_seconds = tick_seconds
+        self._keep_days = keep_days
+        self._forget_at = -math.inf
         self._clock = clock
+        self._wall = wall
         self._wake = threading.Event()
         self._journal.on_turn = self._wake.set
         self._closing = False
@@ -102,6 +108,7 @@ class Ledger:
             self._drain.own()
             if orphans:
                 self._drain.orphans()
+            self._forget()
         except SitsError as error:
             self._failures += 1
             self._complain("table", "the table does not take entries, they stay in the journal", error.message)
@@ -151,6 +158,14 @@ class Ledger:
             self.tick()
             self._wake.wait(self._tick_seconds)
             self._wake.clear()
+
+    def _forget(self) -> None:
+        """Some of what is too old, now and then; the rest with the next ticks."""
+        now = self._clock()
+        if self._keep_days is None or now < self._forget_at or self._closing:
+            return
+        if not self._table.forget(self._wall() - self._keep_days * 86_400.0):
+            self._forget_at = now + FORGET_SECONDS
 
     def _complain(self, kind: str, what: str, why: str) -> None:
         """Say it, though not every second."""

@@ -10,9 +10,11 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from sits.inner.errors import Code, SitsError
-from sits.state.ledger.entry import COLUMNS, REALS, TEXTS, Row
+from sits.state.ledger.entry import COLUMNS
 from sits.state.ledger.sql import ENTRIES, INDEXES, SEGMENTS, SqlTable, table_columns
-from sits.state.ledger.table import Progress
+from sits.state.ledger.stretch import Stretch
+from sits.state.ledger.table import Progress, fresh
+from sits.state.ledger.tally import HOUR
 
 TIMEOUT_SECONDS = 5.0
 """The longest that any call waits for the server."""
@@ -23,18 +25,22 @@ _TEXT = 'TEXT COLLATE "C"'
 _SCHEMA = (
     f"CREATE TABLE IF NOT EXISTS {ENTRIES} ({table_columns(_TEXT, 'BIGINT', 'DOUBLE PRECISION')},"
     " PRIMARY KEY (segment, position))",
-    f"CREATE TABLE IF NOT EXISTS {SEGMENTS} (segment {_TEXT} PRIMARY KEY, records BIGINT NOT NULL, finish BIGINT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS ledger_version (version BIGINT NOT NULL)",
+    f"CREATE TABLE IF NOT EXISTS {SEGMENTS} (segment {_TEXT} PRIMARY KEY, taken BIGINT NOT NULL, held BIGINT NOT NULL,"
+    " finish BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS ledger_version (version BIGINT NOT NULL, forgotten BIGINT NOT NULL)",
     *INDEXES,
 )
-_ARRAYS = ", ".join(
-    f"${number}::{'text' if name in TEXTS else 'float8' if name in REALS else 'int8'}[]" for number, name in enumerate(COLUMNS, 1)
+_HELD = f"SELECT taken, finish FROM {SEGMENTS} WHERE segment = $1"  # noqa: S608
+_NOTE = f"UPDATE {SEGMENTS} SET taken = $2, held = held + $3, finish = $4 WHERE segment = $1"  # noqa: S608
+_FORGET = (
+    f"WITH gone AS (DELETE FROM {ENTRIES} WHERE (segment, position) IN "  # noqa: S608
+    f"(SELECT segment, position FROM {ENTRIES} WHERE time < $1 ORDER BY time LIMIT $2) RETURNING segment), "
+    "counted AS (SELECT segment, count(*) AS entries FROM gone GROUP BY segment), "
+    f"noted AS (UPDATE {SEGMENTS} AS s SET held = s.held - counted.entries FROM counted WHERE s.segment = counted.segment) "
+    "SELECT count(*) FROM gone"
 )
-_INSERT = f"INSERT INTO {ENTRIES} SELECT * FROM unnest({_ARRAYS}) ON CONFLICT DO NOTHING"  # noqa: S608
-_NOTE = (
-    f"INSERT INTO {SEGMENTS} AS s VALUES ($1, $2, $3) ON CONFLICT (segment) DO UPDATE "  # noqa: S608
-    "SET records = greatest(s.records, excluded.records), finish = greatest(s.finish, excluded.finish)"
-)
+_ROWS_FORGOTTEN = 64
+"""How many rows go where a table of stretches lets go of one."""
 T = TypeVar("T")
 
 
@@ -43,7 +49,6 @@ class PostgresTable(SqlTable):
     though not by one whose own loop is running."""
 
     name = "postgresql"
-    mark = "$"
 
     def __init__(self, address: str) -> None:
         """The tables in the database at `address` (`postgresql://...`), made with the first call when they are missing.
@@ -64,16 +69,36 @@ class PostgresTable(SqlTable):
 
         return self._run(ask)
 
-    def add(self, rows: Sequence[Row], progress: Progress) -> int:
-        async def insert(connection: Any) -> int:
+    def add(self, stretches: Sequence[Stretch]) -> Progress:
+        segment = stretches[0].segment
+
+        async def insert(connection: Any) -> Progress:
             async with connection.transaction():
-                done = "INSERT 0 0"
-                if rows:
-                    done = await connection.execute(_INSERT, *map(list, zip(*rows, strict=True)))
-                await connection.execute(_NOTE, progress.segment, progress.records, progress.end)
-            return int(done.rpartition(" ")[2])
+                await connection.execute(f"INSERT INTO {SEGMENTS} VALUES ($1, 0, 0, 0) ON CONFLICT DO NOTHING", segment)  # noqa: S608
+                held = Progress(*await connection.fetchrow(f"{_HELD} FOR UPDATE", segment))
+                new = fresh(stretches, held)
+                if not new:
+                    return held
+                rows = [row for one in new for row in one.rows()]
+                await connection.copy_records_to_table(ENTRIES, records=rows, columns=COLUMNS)
+                after = Progress(new[-1].number + len(new[-1].uses) - 1, new[-1].finish)
+                await connection.execute(_NOTE, segment, after.records, len(rows), after.end)
+                return after
 
         return self._run(insert)
+
+    def progress(self, segment: str) -> Progress:
+        return next((Progress(*row) for row in self.rows(_HELD, (segment,))), Progress())
+
+    def forget(self, before: float, most: int = 64) -> bool:
+        bound = round(before * 1e6) // HOUR * HOUR
+        self.rows("UPDATE ledger_version SET forgotten = $1 WHERE forgotten < $1", (bound,))
+        ((gone,),) = self.rows(_FORGET, (bound, most * _ROWS_FORGOTTEN))
+        return bool(gone)
+
+    def forgotten(self) -> int:
+        ((moment,),) = self.rows("SELECT max(forgotten) FROM ledger_version", ())
+        return int(moment)
 
     def close(self) -> None:
         with self._lock:
@@ -106,7 +131,7 @@ class PostgresTable(SqlTable):
                 await connection.execute(statement)
             version = await connection.fetchval("SELECT max(version) FROM ledger_version")
             if version is None:
-                await connection.execute(f"INSERT INTO ledger_version VALUES ({VERSION})")  # noqa: S608
+                await connection.execute(f"INSERT INTO ledger_version VALUES ({VERSION}, 0)")  # noqa: S608
             elif version > VERSION:
                 message = f"the ledger has version {version}, this program knows {VERSION}: use a newer sits"
                 raise SitsError(Code.STATE_UNAVAILABLE, message)

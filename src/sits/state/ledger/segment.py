@@ -42,22 +42,27 @@ class Scan(msgspec.Struct, frozen=True):
     """Records in the middle that did not pass their CRC."""
 
 
-def scan(data: bytes, seed: int, start: int = HEAD, most: int = 1 << 62) -> Scan:
-    """The records of a segment's bytes from `start` on, at most `most` of them."""
+def scan(data: bytes, seed: int, start: int = HEAD) -> Scan:
+    """The records of a segment's bytes from `start` on."""
     records: list[tuple[int, bytes]] = []
-    at, skipped = start, 0
-    while len(records) < most:
-        payload = _payload(data, at, seed)
+    at, skipped, end = start, 0, len(data)
+    while True:
+        payload = _payload(data, at, end, seed)
         if payload:
             records.append((at, payload))
             at += FRAME.size + len(payload)
             continue
-        after = _after(data, at)
-        if after == at or not _payload(data, after, seed):
-            return Scan(records, at, _ending(data, at, after), skipped)
+        after = resume(data, at, end, seed)
+        if after is None:
+            return Scan(records, at, _ending(data, at, _after(data, at, end)), skipped)
         skipped += 1
         at = after
-    return Scan(records, at, "clean", skipped)
+
+
+def resume(data: bytes | mmap.mmap, at: int, end: int, seed: int) -> int | None:
+    """Where it goes on behind a record at `at` that does not pass, in the bytes before `end`; None when nothing good is there."""
+    after = _after(data, at, end)
+    return after if after != at and _payload(data, after, end, seed) else None
 
 
 def seed_of(name: str) -> int:
@@ -115,17 +120,6 @@ class Segment:
         if at != self.synced:
             os.fdatasync(self.fd)
             self.synced = at
-
-    def fresh(self, most: int) -> Scan:
-        """At most `most` of the records that are not drained yet."""
-        data = self.map[self.drained : self.at]
-        shifted = scan(data, self.seed, 0, most)
-        return Scan(
-            [(self.drained + at, payload) for at, payload in shifted.records],
-            self.drained + shifted.end,
-            shifted.state,
-            shifted.skipped,
-        )
 
     def leave(self) -> None:
         """Unmap and unlock the file where it lies: for whoever drains it later."""
@@ -190,24 +184,24 @@ def adopt(path: Path) -> Orphan | None:
     return None
 
 
-def _payload(data: bytes, at: int, seed: int) -> bytes:
+def _payload(data: bytes | mmap.mmap, at: int, end: int, seed: int) -> bytes:
     """The record at `at`, empty when there is none that passes."""
-    if at + FRAME.size > len(data):
+    if at + FRAME.size > end:
         return b""
     length, crc = FRAME.unpack_from(data, at)
     start = at + FRAME.size
-    if not length or start + length > len(data):
+    if not length or start + length > end:
         return b""
     payload = data[start : start + length]
     return payload if crc32(payload, seed) == crc else b""
 
 
-def _after(data: bytes, at: int) -> int:
+def _after(data: bytes | mmap.mmap, at: int, end: int) -> int:
     """Where the record after the one at `at` would be; `at` itself when its length cannot be."""
-    if at + FRAME.size > len(data):
+    if at + FRAME.size > end:
         return at
-    end = at + FRAME.size + int(FRAME.unpack_from(data, at)[0])
-    return end if end <= len(data) and end > at + FRAME.size else at
+    after = at + FRAME.size + int(FRAME.unpack_from(data, at)[0])
+    return after if after <= end and after > at + FRAME.size else at
 
 
 def _ending(data: bytes, at: int, after: int) -> Literal["clean", "torn", "damaged"]:

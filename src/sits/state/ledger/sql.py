@@ -1,19 +1,13 @@
-"""The questions to a ledger table, in the SQL that SQLite and PostgreSQL share.
-
-Parameters are numbered: `?1` in SQLite, `$1` in PostgreSQL. Texts are compared by their bytes in both (BINARY, COLLATE "C").
-"""
+"""The questions to a ledger table that keeps each entry in a row, in SQL for PostgreSQL. Texts are compared by their bytes."""
 
 from __future__ import annotations
 
-import calendar
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from sits.inner.errors import Code, SitsError
 from sits.state.ledger.entry import COLUMNS, OPTIONAL, REALS, TEXTS, Row
-from sits.state.ledger.table import DIMENSIONS, Cursor, Dimension, Page, Query, Sums, Uneven
+from sits.state.ledger.table import Cursor, Dimension, Page, Query, Sums, Uneven, check_sums, day_number, day_text
 
 ENTRIES = "ledger_entries"
 SEGMENTS = "ledger_segments"
@@ -35,6 +29,7 @@ _COUNTED = (
     "sum(cost)",
     "sum(estimated)",
     "sum(CASE WHEN cost IS NULL THEN 1 ELSE 0 END)",
+    "sum(CAST(trunc(latency_ms * 1000) AS BIGINT))",
 )
 _FIGURES = ", ".join(f"CAST(coalesce({figure}, 0) AS BIGINT)" for figure in _COUNTED)
 
@@ -50,17 +45,14 @@ def table_columns(text: str, integer: str, real: str) -> str:
 
 
 class SqlTable(ABC):
-    """The reading half of a ledger table, over one method that runs a question."""
-
-    mark = "?"
-    """What stands before the number of a parameter."""
+    """The reading half of a table of rows, over one method that runs a question."""
 
     @abstractmethod
     def rows(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """All rows of a question."""
 
     def entries(self, query: Query, *, after: Cursor | None = None, limit: int = 1000) -> Page:
-        given = _Values(self.mark)
+        given = _Values()
         where = _meant(query, given)
         if after is not None:
             where.append(f"(time, segment, position) > ({', '.join(map(given.add, after))})")
@@ -74,52 +66,52 @@ class SqlTable(ABC):
     def sums(
         self, query: Query, by: Sequence[Dimension] = (), *, after: Sequence[str] | None = None, limit: int = 1000
     ) -> list[Sums]:
-        for name in by:
-            if name not in DIMENSIONS:
-                raise SitsError(Code.INVALID_REQUEST, f"{name!r} is no dimension: {', '.join(DIMENSIONS)}", param="by")
-        if after is not None and len(after) != len(by):
-            raise SitsError(Code.INVALID_REQUEST, f"the page after {after!r} needs {len(by)} values", param="after")
-        given = _Values(self.mark)
+        check_sums(by, after)
+        given = _Values()
         where = _meant(query, given)
         groups = [_group(name) for name in by]
         if after:
-            values = [given.add(_day_number(value) if name == "day" else value) for name, value in zip(by, after, strict=True)]
+            values = [given.add(day_number(value) if name == "day" else value) for name, value in zip(by, after, strict=True)]
             where.append(f"({', '.join(groups)}) > ({', '.join(values)})")
         grouped = ", ".join(groups)
         sql = f"SELECT {', '.join((*groups, _FIGURES))} FROM {ENTRIES}{_where(where)}"  # noqa: S608
         if groups:
             sql += f" GROUP BY {grouped} ORDER BY {grouped} LIMIT {given.add(limit)}"
         return [
-            Sums(tuple(_day(value) if name == "day" else value for name, value in zip(by, row, strict=False)), *row[len(by) :])
+            Sums(
+                tuple(day_text(value) if name == "day" else value for name, value in zip(by, row, strict=False)), *row[len(by) :]
+            )
             for row in self.rows(sql, given.values)
         ]
 
     def of_segment(self, segment: str, first: int, last: int) -> list[Row]:
-        a, b, c = (f"{self.mark}{number}" for number in (1, 2, 3))
-        sql = f"SELECT {_COLUMNS} FROM {ENTRIES} WHERE segment = {a} AND position BETWEEN {b} AND {c} ORDER BY position"  # noqa: S608
+        sql = f"SELECT {_COLUMNS} FROM {ENTRIES} WHERE segment = $1 AND position BETWEEN $2 AND $3 ORDER BY position"  # noqa: S608
         rows: list[Row] = self.rows(sql, (segment, first, last))
         return rows
 
     def uneven(self) -> list[Uneven]:
         sql = (
             f"SELECT segment, CAST(sum(drained) AS BIGINT), CAST(sum(held) AS BIGINT) FROM ("  # noqa: S608
-            f"SELECT segment, records AS drained, 0 AS held FROM {SEGMENTS} UNION ALL "
+            f"SELECT segment, held AS drained, 0 AS held FROM {SEGMENTS} UNION ALL "
             f"SELECT segment, 0, count(*) FROM {ENTRIES} GROUP BY segment) AS both_sides "
             "GROUP BY segment HAVING sum(drained) <> sum(held) ORDER BY segment"
         )
         return [Uneven(*row) for row in self.rows(sql, ())]
 
+    def flaws(self) -> list[str]:
+        """Rows under a key of the database contradict nothing."""
+        return []
+
 
 class _Values:
     """The parameters of a question as they come up."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self) -> None:
         self.values: list[Any] = []
-        self._mark = mark
 
     def add(self, value: Any) -> str:
         self.values.append(value)
-        return f"{self._mark}{len(self.values)}"
+        return f"${len(self.values)}"
 
 
 def _meant(query: Query, given: _Values) -> list[str]:
@@ -137,15 +129,3 @@ def _where(conditions: Sequence[str]) -> str:
 
 def _group(name: str) -> str:
     return f"time / {MICROSECONDS_A_DAY}" if name == "day" else name
-
-
-def _day(number: int) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(number * 86_400))
-
-
-def _day_number(day: str) -> int:
-    try:
-        moment = time.strptime(day, "%Y-%m-%d")
-    except ValueError as error:
-        raise SitsError(Code.INVALID_REQUEST, f"{day!r} is no day such as 2026-11-29", param="after") from error
-    return calendar.timegm(moment) // 86_400

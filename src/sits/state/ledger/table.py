@@ -6,18 +6,22 @@ called by the thread that drains, by commands, and by the admin API from a worke
 
 from __future__ import annotations
 
+import calendar
+import time
 from collections.abc import Sequence
 from typing import Literal, Protocol, get_args
 
 import msgspec
 
-from sits.state.ledger.entry import Entry, Row
+from sits.inner.errors import Code, SitsError
+from sits.state.ledger.entry import Row
+from sits.state.ledger.stretch import Stretch
 
 Dimension = Literal["key", "team", "route", "requested", "model", "provider", "operation", "outcome", "day"]
 DIMENSIONS: tuple[str, ...] = get_args(Dimension)
 """What sums can be grouped by; a day is a day of UTC."""
 Cursor = tuple[int, str, int]
-"""Where a page ended: time in microseconds, segment, position."""
+"""Where a page ended: time in microseconds, segment, number of the record in it."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,14 +38,6 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     operation: str | None = None
     outcome: str | None = None
     request_id: str | None = None
-
-
-class Line(msgspec.Struct, frozen=True):
-    """An entry with its identity, which is the place in the journal where it was first written."""
-
-    segment: str
-    position: int
-    entry: Entry
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -70,18 +66,19 @@ class Sums(msgspec.Struct, frozen=True):
     """Attempts of whose tokens some are our own count."""
     unpriced: int
     """Attempts that have a price but whose use is not known."""
+    latency_us: int
+    """Microseconds that the attempts took, one after the other."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a segment has been drained once a batch is in: how many records, up to which byte."""
+    """How far a segment has been taken in: how many records, up to which byte; 0 and 0 for one that is not known."""
 
-    segment: str
-    records: int
-    end: int
+    records: int = 0
+    end: int = 0
 
 
 class Uneven(msgspec.Struct, frozen=True):
-    """A segment of which the table does not hold as many entries as were drained from it."""
+    """A segment of which the table does not hold as many entries as were drained from it and not forgotten since."""
 
     segment: str
     drained: int
@@ -93,11 +90,24 @@ class LedgerTable(Protocol):
 
     name: str
 
-    def add(self, rows: Sequence[Row], progress: Progress) -> int:
-        """Take in rows of one segment and note how far it has been drained, in one durable transaction.
+    def add(self, stretches: Sequence[Stretch]) -> Progress:
+        """Take in successive stretches of one segment, in one durable transaction; says how far the segment is now taken in.
 
-        Safe to repeat: rows that are there already stay as they are. Returns how many were new.
+        Safe to repeat: what is there already stays as it is. When a stretch is there in part nothing is taken in; cut it anew,
+        from the progress on.
         """
+        ...
+
+    def progress(self, segment: str) -> Progress:
+        """How far a segment has been taken in."""
+        ...
+
+    def forget(self, before: float, most: int = 64) -> bool:
+        """Remove what was before the hour of `before` (unix seconds), some of it with each call; False when nothing is left."""
+        ...
+
+    def forgotten(self) -> int:
+        """The moment, in microseconds, before which nothing is known any more."""
         ...
 
     def entries(self, query: Query, *, after: Cursor | None = None, limit: int = 1000) -> Page:
@@ -111,13 +121,47 @@ class LedgerTable(Protocol):
         ...
 
     def of_segment(self, segment: str, first: int, last: int) -> list[Row]:
-        """The rows of a segment with positions from `first` to `last`."""
+        """The rows of the records of a segment with numbers from `first` to `last`."""
         ...
 
     def uneven(self) -> list[Uneven]:
         """Segments of which more or fewer entries are held than were drained; none when the table is sound."""
         ...
 
+    def flaws(self) -> list[str]:
+        """What contradicts itself in what is stored, found by reading all of it; none when the table is sound."""
+        ...
+
     def close(self) -> None:
         """Let go of it. Safe to repeat."""
         ...
+
+
+def fresh(stretches: Sequence[Stretch], held: Progress) -> list[Stretch]:
+    """Those that are to be added to a table that holds so much; none when one of them is there in part."""
+    if any(one.start < held.end < one.finish for one in stretches):
+        return []
+    return [one for one in stretches if one.start >= held.end]
+
+
+def check_sums(by: Sequence[str], after: Sequence[str] | None) -> None:
+    """Raises `invalid_request` for what is no dimension, or a group that does not fit them."""
+    for name in by:
+        if name not in DIMENSIONS:
+            raise SitsError(Code.INVALID_REQUEST, f"{name!r} is no dimension: {', '.join(DIMENSIONS)}", param="by")
+    if after is not None and len(after) != len(by):
+        raise SitsError(Code.INVALID_REQUEST, f"the page after {after!r} needs {len(by)} values", param="after")
+
+
+def day_text(number: int) -> str:
+    """A day since 1970 as it is shown."""
+    return time.strftime("%Y-%m-%d", time.gmtime(number * 86_400))
+
+
+def day_number(day: str) -> int:
+    """The reverse; raises `invalid_request` for what is no day."""
+    try:
+        moment = time.strptime(day, "%Y-%m-%d")
+    except ValueError as error:
+        raise SitsError(Code.INVALID_REQUEST, f"{day!r} is no day such as 2026-11-29", param="after") from error
+    return calendar.timegm(moment) // 86_400

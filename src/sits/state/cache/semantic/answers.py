@@ -53,6 +53,10 @@ class Answers(Protocol):
         """Forget all answers with all these tags, all answers for none; how many this process held."""
         ...
 
+    async def soften(self, at: float, *tags: str) -> int:
+        """Make all answers with all these tags, all answers for none, stale from `at` on; how many this process held."""
+        ...
+
     def sweep(self, now: float) -> int:
         """Give back the space of some stale answers of this process; returns how many."""
         ...
@@ -120,6 +124,9 @@ class HeldAnswers:
     async def purge(self, *tags: str) -> int:
         return self.cache.purge(*tags)
 
+    async def soften(self, at: float, *tags: str) -> int:
+        return self.cache.soften(at, *tags)
+
     def sweep(self, now: float) -> int:
         return self.cache.sweep(now)
 
@@ -162,6 +169,9 @@ class SharedAnswers:
 
     async def purge(self, *tags: str) -> int:
         return await self.cache.purge(*tags)
+
+    async def soften(self, at: float, *tags: str) -> int:
+        return await self.cache.soften(at, *tags)
 
     def sweep(self, now: float) -> int:
         return self.cache.own.sweep(now)

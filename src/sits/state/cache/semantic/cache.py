@@ -238,6 +238,16 @@ class SemanticCache:
         await self.tidy(limit=self._entries)
         return count
 
+    async def soften(self, at: float, *tags: str) -> int:
+        """Make all answers with all these tags (all, for none) stale from `at` on; returns how many this process held.
+
+        Raises:
+            SitsError: `state_unavailable`: safe to repeat.
+        """
+        count = await self._answers.soften(at, *tags)
+        await self.tidy(limit=self._entries)
+        return count
+
     async def tidy(self, limit: int = TIDIED) -> int:
         """Take away the vectors of answers that this process let go of; returns how many.
 
