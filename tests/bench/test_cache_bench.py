@@ -17,7 +17,7 @@ from sits.bench.cache_off import Watch
 from sits.bench.cache_served import Reply, _figure
 from sits.bench.figure import Figure
 from sits.bench.staleness import DESIGNS, Run, Times, World, embedder, swing
-from sits.bench.storm_designs import LARGE, SMALL, TTL, Apart, Ask, Design, OneRoom, Renewals
+from sits.bench.storm_designs import LARGE, SMALL, TTL, Ask, Design, OneRoom
 from sits.bench.storm_world import Models, Shape, Virtual, percentile, traffic
 from sits.cli.bench import bench
 from sits.state.cache.answer import Answer
@@ -139,9 +139,8 @@ def test_every_design_finds_equal_requests_and_other_words_and_not_those_of_othe
     ("name", "after"),
     [
         # Asked: the same, other words, the other model's question.
-        ("apart", ["hit", "model", "hit"]),
-        ("apart, seeds", ["hit", "semantic", "hit"]),
-        ("apart, renews", ["hit", "semantic", "hit"]),
+        ("apart", ["hit", "stale", "hit"]),
+        ("apart, never stale", ["hit", "model", "hit"]),
         ("tied", ["model", "semantic", "hit"]),
         ("coupled", ["model", "semantic", "model"]),
     ],
@@ -158,7 +157,7 @@ def test_what_goes_stale_in_the_semantic_cache_takes_what_the_design_couples_wit
     assert live(story) == after
 
 
-@pytest.mark.parametrize("name", ["apart", "apart, seeds", "apart, renews", "tied"])
+@pytest.mark.parametrize("name", ["apart", "apart, never stale", "tied"])
 def test_no_design_gives_what_is_wrong(name: str) -> None:
     async def story(loop: Virtual) -> list[str]:
         design = await made(loop, name)
@@ -189,7 +188,7 @@ def test_equal_requests_at_once_are_one_call_with_single_flight(name: str, hows:
 def test_a_stale_answer_is_renewed_behind_the_one_that_is_given_once() -> None:
     async def story(loop: Virtual) -> tuple[list[str], int, list[str], int]:
         models = Models(loop, slots=100)
-        design = Apart(loop, models, renews=0.03)
+        design = DESIGNS["apart"](loop, models)
         await design.start(embedder())
         await asks(design, *FOUR)
         await asyncio.sleep(1.0)
@@ -200,19 +199,7 @@ def test_a_stale_answer_is_renewed_behind_the_one_that_is_given_once() -> None:
         under_way = len(models.calls) - before
         return given, under_way, await asks(design, ask(REWORDED), ask(ASKED)), len(models.calls) - before
 
-    assert live(story) == (["semantic"] * 20, 1, ["hit", "hit"], 1)
-
-
-def test_renewals_keep_their_rate_and_mean_what_is_stale_or_soon_will_be() -> None:
-    renewals, fresh = Renewals(0.5), Answer("chat", b"{}", made=0.0, expires=TTL)
-    assert not renewals.wanted(ask(ASKED), "hit", fresh, 1.0)
-    assert not Renewals(0.0).wanted(ask(ASKED), "hit", fresh, TTL - 1)
-    assert renewals.wanted(ask(ASKED), "hit", fresh, TTL - 10)
-    assert not renewals.wanted(ask(OTHER), "hit", fresh, TTL - 9), "two seconds apart"
-    assert not renewals.wanted(ask(ASKED), "hit", fresh, TTL - 5), "it is under way"
-    assert renewals.wanted(ask(OTHER), "hit", fresh, TTL - 5)
-    renewals.over(ask(ASKED))
-    assert renewals.wanted(ask(ASKED), "hit", fresh, TTL - 3)
+    assert live(story) == (["stale"] * 20, 1, ["hit", "hit"], 1)
 
 
 def test_in_one_room_the_one_that_goes_takes_the_other_along() -> None:
@@ -238,8 +225,9 @@ def run(*took: tuple[float, staleness.How, float], loads: tuple[float, ...] = (1
 
 def test_the_figures_of_a_run_are_of_its_requests_and_of_those_that_were_hits_when_it_was_calm() -> None:
     calm = run((0.0, "hit", 0.1), (1.0, "model", 5.0), loads=(10.0, 20.0))
-    storm = run((0.0, "semantic", 0.2), (1.0, "flight", 9.0), (70.0, "model", 1.0), (71.0, "hit", 0.1), loads=(11.0, 17.0))
+    storm = run((0.0, "stale", 0.2), (1.0, "flight", 9.0), (70.0, "model", 1.0), (71.0, "hit", 0.1), loads=(11.0, 17.0))
     assert (storm.hit_rate, storm.calls, storm.minute(0), storm.minute(1)) == (50.0, 1, 50.0, 50.0)
+    assert (storm.share("stale"), storm.minute(0, "stale"), storm.minute(1, "stale")) == (25.0, 50.0, 0.0)
     assert (storm.p99(), storm.p99(calm)) == (9.0, 0.2)
     assert swing(storm, calm) == 15.0
 
@@ -290,12 +278,13 @@ def test_a_quick_run_is_whole_and_what_must_hold_on_any_machine_holds(tmp_path: 
     # Counts and simulations are the same everywhere; times are not asserted on, since the machine has other things to do.
     for name in ("cache_off_calls", "semantic_hit_ratio", "semantic_false_hits", "semantic_cross_tenant_hits"):
         assert figures[name].ok, figures[name]
-    stale = {name: figures[f"storm_stale_{name}_hit_rate"].value or 0 for name in ("apart", "coupled", "apart_renews")}
-    assert stale["coupled"] + 20 < stale["apart"] < stale["apart_renews"]
+    stale = {name: figures[f"storm_stale_{name}_hit_rate"].value or 0 for name in ("apart", "coupled", "apart_never_stale")}
+    assert stale["coupled"] + 20 < stale["apart_never_stale"] < stale["apart"]
     text = (tmp_path / "performance-cache.md").read_text()
     assert "A quick run" in text
     assert [line for line in text.splitlines() if line.startswith("| storm")] == [
-        f"| storm `{storm}` | hit % first minute | hit % in all | p99 ms where calm hits | p99 ms of all | calls | load swing % |"
+        f"| storm `{storm}` | hit % first minute | hit % in all | of them stale | stale in all "
+        "| p99 ms where calm hits | p99 ms of all | waited for a model | load swing % |"
         for storm in ("stale", "wrong")
     ]
     assert (tmp_path / "performance-cache" / "storm-hits.svg").exists()

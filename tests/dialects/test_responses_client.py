@@ -183,6 +183,8 @@ def test_a_request_is_read(request_body: bytes, expected: Ask) -> None:
 @pytest.mark.parametrize(
     ("request_body", "code", "param"),
     [
+        pytest.param(body(previous_response_id={}), Code.INVALID_REQUEST, "previous_response_id", id="an id that is no text"),
+        pytest.param(body(store="no"), Code.INVALID_REQUEST, "store", id="store that is no boolean"),
         pytest.param(body(previous_response_id="resp_1"), Code.UNSUPPORTED, "previous_response_id", id="an earlier response"),
         pytest.param(body(conversation="c"), Code.UNSUPPORTED, "conversation", id="a conversation"),
         pytest.param(body(background=True), Code.UNSUPPORTED, "background", id="background"),

@@ -28,7 +28,18 @@ from sits.resources.yaml_text import read_yaml
 
 ROOT = pathlib.Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "sits"
-HAND_WRITTEN = ("architecture", "models", "failover", "dialects", "observing", "operating", "quotas", "caches", "cluster")
+HAND_WRITTEN = (
+    "architecture",
+    "models",
+    "failover",
+    "dialects",
+    "observing",
+    "operating",
+    "quotas",
+    "caches",
+    "cluster",
+    "sessions",
+)
 PAGES = {
     str(path.relative_to(ROOT)): decode(path.read_bytes())
     for path in (

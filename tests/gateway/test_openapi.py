@@ -60,14 +60,7 @@ def test_the_document_is_valid_openapi_3_1() -> None:
 @inside_loop
 async def test_every_page_and_operation_is_in_the_document_and_nothing_else_is(tmp_path: pathlib.Path) -> None:
     async with Gateway(tmp_path) as gateway:
-        pages = gateway.node._pages
-        tables = [(pages._exact, ""), (pages._under, "{name}")]
-        served = {
-            (method.decode(), path.decode() + end, rights == "open")
-            for table, end in tables
-            for path, methods in table.items()
-            for method, (_, rights) in methods.items()
-        }
+        served = {(method, path, rights == "open") for method, path, rights in gateway.node._pages.rows()}
         assert (await gateway.ask("/openapi.json")).json == DOCUMENT
     served |= {("POST", path.decode(), False) for path in OPERATIONS}
     assert {(method, path, operation["security"] == []) for method, path, operation in operations()} == served
@@ -222,6 +215,10 @@ def tailored(name: str, messages: str, endpoint: str) -> dict[str, Any]:
     for registration in (schemas["FlatModel"], schemas["ModelSpec"]):
         registration["properties"]["endpoint"] = {"enum": [endpoint]}
         registration["required"] = [*registration["required"], "endpoint"]
+    # Which answers are kept, a document cannot say; nor that the rules of a session say what its updates may be.
+    schemas["ResponseRequest"]["properties"]["previous_response_id"] = {"type": "null"}
+    rule = schemas["SessionCreation"]["properties"]["rules"]["items"]["properties"]["rule"]
+    rule["enum"] = ["last-writer", "reject"]
     # What the older spelling of tools must hold depends on the newer.
     schemas["ChatRequest"]["properties"]["functions"] = {"type": "null"}
     # That a budget is less than `max_tokens`, JSON Schema has no words for.

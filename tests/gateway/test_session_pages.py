@@ -111,6 +111,7 @@ async def test_what_is_wrong_with_a_change_is_said_with_its_place(tmp_path: path
             "another session": ({**good, "session_id": "sess_x"}, 400, "invalid_request", "session_id"),
             "no updates": ({**good, "updates": {}}, 400, "invalid_request", "updates"),
             "a jump": ({**good, "version": 4}, 409, "conflict", "version"),
+            "a version beyond all": ({**good, "version": 10**30}, 400, "invalid_request", "version"),
         }
         for what, (body, status, code, param) in rows.items():
             refused = await gateway.ask(path, body, by("mine"))
@@ -123,13 +124,22 @@ async def test_what_is_wrong_with_a_change_is_said_with_its_place(tmp_path: path
             "missing": [1, 3],
             "reason": "ahead",
         }
+        packed = await gateway.ask(path, b"\xc1", by("mine", **{"content-type": "application/msgpack"}))
+        assert (packed.status, packed.json["error"]["message"][:23]) == (400, "the body is not msgpack")
         for where, status in (
             (f"/v1/sessions/{id}/nothing", 404),
+            (f"/v1/sessions/{id}?fresh=maybe", 400),
             (f"/v1/sessions/{id}/deltas?after=x", 400),
+            (f"/v1/sessions/{id}/deltas?after=", 400),
+            (f"/v1/sessions/{id}/deltas?reader=a/b", 400),
+            (f"/v1/sessions/{id}/conflicts?limit=0", 400),
+            (f"/v1/sessions/{id}/conflicts?limit=1001", 400),
             ("/v1/sessions/%2e", 404),
         ):
             assert (await gateway.ask(where, None, by("mine"))).status == status
-        assert (await gateway.ask(f"/v1/sessions/{id}", good, by("mine"))).status == 404
+        for method, where, allowed in (("POST", f"/v1/sessions/{id}", "DELETE, GET"), ("DELETE", path, "GET, POST")):
+            refused = await gateway.ask(where, good, by("mine"), method)
+            assert (refused.status, refused.headers["allow"]) == (405, allowed)
         assert (await gateway.ask("/v1/sessions", {"rules": [{"path": "a", "rule": "best"}]}, by("mine"))).status == 400
 
 
@@ -169,7 +179,8 @@ async def test_stored_answers_are_fetched_listed_and_deleted_by_their_key(tmp_pa
         assert (page["data"], page["first_id"], page["last_id"], page["has_more"]) == ([items[1]], "fco", "fco", True)
         rest = (await gateway.ask(f"{path}/input_items?limit=1&after=fco", None, by("mine"))).json
         assert ([one["id"] for one in rest["data"]], rest["has_more"]) == (["item_resp_1_0"], False)
-        assert (await gateway.ask(f"{path}/input_items?limit=0", None, by("mine"))).status == 400
+        for limit in ("0", "101", "0001999", ""):
+            assert (await gateway.ask(f"{path}/input_items?limit={limit}", None, by("mine"))).status == 400
         assert (await gateway.ask(f"{path}/nothing", None, by("mine"))).status == 404
         for method in ("GET", "DELETE"):
             foreign = await gateway.ask(path, None, by("yours"), method)

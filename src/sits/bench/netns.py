@@ -3,8 +3,8 @@
 A namespace here has no name in the file system: it is an open file, so it ends with the processes that are in it, also when the
 bench is killed. A thread enters one for a while (setns(2)); sockets and processes that it makes meanwhile belong there for good.
 
-What lies between the namespaces is a process of ours, `netns_wire.py`, with a TUN device in each of them: `tc qdisc netem` would do
-the same, but many kernels come without it, and its chances cannot be drawn again by a seed.
+What lies between the namespaces is a process of ours, `netns_wire.py`, with a TUN device in each of them: `tc qdisc netem` would
+do the same, but many kernels come without it, and its chances cannot be drawn again by a seed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`sits bench state`: what several gateways share, when the network between them fails, and what sharing costs.
 
-Three parts: `network` (three gateways in network namespaces, partitions, reordering), `workers` (`--workers N` on one machine) and
-`ports` (what a call costs on each adapter). A part that cannot be had here leaves its figures without a value, and says why.
+Three parts: `network` (three gateways in network namespaces, partitions, reordering), `workers` (`--workers N` on one machine)
+and `ports` (what a call costs on each adapter). Figures of what cannot be had here have no value, and say why.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sits.bench.figure import Figure, bounded, measured
 from sits.bench.netns import Traffic, refusal
 from sits.bench.page import Page, Section, Table, number
 from sits.bench.state_cluster import FAIR, QUICK, ROUGH, TRIALS, Healed, Three, Trial
+from sits.bench.state_gateway import percentile
 
 PARTS = ("network", "workers", "ports")
 HEAL_BOUND, LIVE_BOUND, NONE_BOUND = "< 2", "< 1", "<= 0"
@@ -91,9 +92,9 @@ def network_figures(showed: Showed) -> list[Figure]:
         detail = why or (f"never after: {', '.join(never)}" if never else f"longest of {len(of)} partitions")
         found.append(bounded(name, _longest(of), "s", HEAL_BOUND, detail))
     for name, live in (("registration_live_seconds", showed.live), ("registration_live_rough_seconds", showed.live_rough)):
-        never = f"{showed.unlive} never were" if showed.unlive else f"longest of {len(live)}"
+        seen = f"{showed.unlive} never were" if showed.unlive else f"longest of {len(live)}"
         value = None if showed.unlive or not live else max(live)
-        found.append(bounded(name, value, "s", LIVE_BOUND, why or never))
+        found.append(bounded(name, value, "s", LIVE_BOUND, why or seen))
     for name, what in (
         ("removed_still_served", [text for one in healed for text in one.left]),
         ("acknowledged_lost", [text for one in healed for text in one.lost]),
@@ -117,13 +118,13 @@ def _longest(values: Sequence[float | None]) -> float | None:
 
 def _network_section(showed: Showed) -> Section:
     text = (
-        "Three `sits serve` with one NATS and one Redis, each in a network namespace of its own (four in all). Packets go through a "
-        "process of ours by TUN devices, which cuts, delays, loses, reorders and doubles them by a seed; `tc qdisc netem` is not "
-        "used, since many kernels lack it. While some are cut off, files change on one that is, models are registered and removed "
-        "on one that is not, and counters, sets, registers (CRDTs) and a session change on all. Rough: 1 to 20 ms of delay drawn "
-        "for each packet, 1 % doubled, 1 % lost until the network is mended. Seconds are from mending until all three say the "
-        "same: gateways one snapshot and one set of models, and of each other the same; CRDTs with every change in them; the "
-        "session without anything pending."
+        "Three `sits serve`, each in a network namespace of its own; NATS and Redis in a fourth. Packets go by TUN devices "
+        "through a process of ours, which cuts, delays, loses, reorders and doubles them by a seed; `tc qdisc netem` is not "
+        "used, since many kernels lack it. While some are cut off, files change on one that is, models are registered and "
+        "removed on one that is not, and counters, sets, registers (CRDTs) and a session change on all. Rough: 1 to 20 ms of "
+        "delay drawn for each packet, 1 % doubled, 1 % lost until the network is mended. Seconds are from mending until all "
+        "three say the same: gateways one snapshot and one set of models, and of each other the same; CRDTs with every change "
+        "in them; the session without anything pending."
     )
     if showed.why:
         return Section("Three gateways and a network that fails", showed.why)
@@ -141,13 +142,13 @@ def _workers(plan: Plan, folder: Path, figures: list[Figure], sections: list[Sec
     plan.say(f"{workers} workers: registrations")
     live = state_workers.live(folder / "live", workers, 2 if plan.quick else 10)
     plan.say("limits, by processes")
-    crowd = state_workers.admitted(folder / "limits", 4 if plan.quick else 16, 500 if plan.quick else 20_000, 777)
+    crowd = state_workers.admitted(folder / "limits", 4 if plan.quick else 8, 500 if plan.quick else 20_000, 777)
     plan.say(f"{workers} workers: a quota")
     door = state_workers.served(folder / "served", workers, 200 if plan.quick else 1000, 77)
     figures += workers_figures(live, crowd, door)
     text = (
-        f"`sits serve --workers {workers}`: seconds from the answer to a registration, or a removal, until every worker goes by it; "
-        "and what is let in by limits that have the room for so many, asked from all sides at once."
+        f"`sits serve --workers {workers}`: seconds from the answer to a registration, or a removal, until every worker goes by "
+        "it; and what is let in by limits that have the room for so many, asked from all sides at once."
     )
     rows = [
         [what, str(one.processes), str(one.asked), str(one.cap), str(one.admitted), number(one.seconds)]
@@ -172,6 +173,7 @@ def workers_figures(live: state_workers.Live, crowd: state_workers.Admitted, doo
             )
             for name, one in (("workers_limit_missed_by", crowd), ("workers_quota_missed_by", door))
         ),
+        measured("workers_limit_starved", crowd.starved, "", "turns of the shared table that did not come within 0.25 s"),
     ]
 
 
@@ -183,15 +185,15 @@ def _ports(plan: Plan, folder: Path, figures: list[Figure], sections: list[Secti
             one.port,
             one.adapter,
             one.call,
-            *(number(state_ports.percentile(one.values, share)) if one.values else "–" for share in (0.5, 0.99)),
+            *(number(percentile(one.values, share)) if one.values else "–" for share in (0.5, 0.99)),
             one.why,
         ]
         for one in times
     ]
     text = (
-        "Milliseconds, one call at a time, servers on this machine with the settings of the tests (Redis with `appendfsync always`; "
-        "Milvus is Milvus Lite; Kafka is the tansu broker). Values of 200 bytes; 2,000 vectors of 384 numbers. `delivery` and "
-        "`watch` are seen by a second node."
+        "Milliseconds, one call at a time, servers on this machine with the settings of the tests (Redis with `appendfsync "
+        "always`; Milvus is Milvus Lite; Kafka is the tansu broker). Values of 200 bytes; 2,000 vectors of 384 numbers. "
+        "`delivery` and `watch` are seen by a second node."
     )
     sections.append(Section("What a call of a port costs", text, [Table(["port", "adapter", "call", "p50", "p99", ""], rows)]))
 

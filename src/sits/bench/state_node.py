@@ -1,7 +1,7 @@
 """A node of the state bench beside its gateway: `python -m sits.bench.state_node NODE BUS STORE DATA`.
 
-It holds a replica of CRDTs and the sessions of the node, as a gateway does, and does what it is told: a line of JSON with `do` and
-the arguments on the input, a line with the answer on the output. The end of the input ends it.
+It holds a replica of CRDTs and the sessions of the node, as a gateway does, and does what it is told: a line of JSON with `do`
+and the arguments on the input, a line with the answer on the output. The end of the input ends it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ import msgspec
 
 from sits.bench import BenchError, bodies
 from sits.bench.state_gateway import GatewayProcess, model_server, openai_model, registration
+from sits.inner.errors import Code, SitsError
 from sits.state.limits.base import Limit, Reservation
 from sits.state.limits.mapped import mapped_limits
 
@@ -117,7 +118,7 @@ def served(folder: Path, workers: int, asked: int, cap: int) -> Admitted:
             body = {"model": "narrow", "messages": [{"role": "user", "content": "好"}]}
             answers = list(threads.map(lambda _: gateway.ask("POST", bodies.PATH, body)[0], range(asked)))
             seconds = time.monotonic() - began
-    others = sorted({status for status in answers} - {200, 429})
+    others = sorted(set(answers) - {200, 429})
     if others:
         raise BenchError(f"a route with a quota answered {others}")
     return Admitted(workers, asked, cap, answers.count(200), seconds)
@@ -131,10 +132,16 @@ class Admitted(msgspec.Struct, frozen=True):
     cap: int
     admitted: int
     seconds: float
+    starved: int = 0
+    """How often a process did not get its turn in time, and asked again."""
 
 
 def admitted(folder: Path, processes: int, attempts: int, cap: int) -> Admitted:
-    """Let processes ask for one place each, `attempts` times, all at once."""
+    """Let processes ask for one place each, `attempts` times, all at once.
+
+    Raises:
+        BenchError: one of them broke.
+    """
     command = [sys.executable, "-m", "sits.bench.state_workers", str(folder), str(attempts), str(cap)]
     began = time.monotonic()
     crowd = [
@@ -149,8 +156,11 @@ def admitted(folder: Path, processes: int, attempts: int, cap: int) -> Admitted:
         for one in crowd:
             assert one.stdin is not None
             one.stdin.close()
-        counts = [int(one.stdout.read()) for one in crowd if one.stdout is not None]
-        return Admitted(processes, processes * attempts, cap, sum(counts), time.monotonic() - began)
+        told = [one.stdout.read().split() for one in crowd if one.stdout is not None]
+        if any(len(words) != 2 for words in told):
+            raise BenchError("a process that asked for places ended before it had told how many it got")
+        counts, starved = (sum(int(words[at]) for words in told) for at in (0, 1))
+        return Admitted(processes, processes * attempts, cap, counts, time.monotonic() - began, starved)
     finally:
         for one in crowd:
             one.kill()
@@ -163,16 +173,30 @@ def _ask_for_places(folder: Path, attempts: int, cap: int) -> None:
     """What each of the processes does: every reservation is settled as used."""
     limits = mapped_limits(folder)
     limit = Limit("bench/places", cap, "forever")
-    count = 0
+    count = starved = 0
     print("ready", flush=True)
     os.read(0, 1)  # until all are there
     for _ in range(attempts):
-        answer = _drive(limits.reserve((limit,), (1,), now=_MOMENT, ttl=60.0))
+        answer, tries = _insist(lambda: limits.reserve((limit,), (1,), now=_MOMENT, ttl=60.0))
+        starved += tries
         if isinstance(answer, Reservation):
-            _drive(limits.settle(answer, (1,), now=_MOMENT))
+            held = answer
+            starved += _insist(lambda: limits.settle(held, (1,), now=_MOMENT))[1]  # noqa: B023 - done before the next round
             count += 1
     _drive(limits.aclose())
-    print(count, flush=True)
+    print(count, starved, flush=True)
+
+
+def _insist(call: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, int]:
+    """What the call gives, and how often it had to be made again: who does not get the turn in time has changed nothing."""
+    again = 0
+    while True:
+        try:
+            return _drive(call()), again
+        except SitsError as error:
+            if error.code is not Code.STATE_UNAVAILABLE:
+                raise
+            again += 1
 
 
 def _drive(call: Coroutine[Any, Any, T]) -> T:

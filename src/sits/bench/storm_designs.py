@@ -19,6 +19,7 @@ import msgspec
 
 from sits.bench.storm_world import Models, Virtual
 from sits.gateway.recall import Caches, Recall, RouteCache
+from sits.gateway.renewal import Renewal
 from sits.inner.sweep import Sweep
 from sits.ports.vectors.memory import MemoryVectors
 from sits.state.cache.answer import Answer, tags
@@ -35,14 +36,15 @@ if TYPE_CHECKING:
     from sits.gateway.attempt import Attempt
     from sits.gateway.exchange import Exchange
 
-How = Literal["hit", "semantic", "flight", "model"]
+How = Literal["hit", "semantic", "stale", "flight", "model"]
+"""`stale`: what was found, in whichever cache, had gone stale."""
 TTL = 3600.0
 ROOM_MIB = 16
 """Room for 4096 answers in each cache: more than the traffic has, so that no design loses by want of room."""
 EXACT_SECONDS, SEMANTIC_SECONDS = 0.0003, 0.002
 """What a hit takes at the client, in the world's clock; the real ones are measured elsewhere in this bench."""
-SOON = 0.2
-"""Share of an answer's time before the end of which it may be renewed, where answers are."""
+STALE_SECONDS = TTL
+"""How long the route gives answers that have gone stale, where it does: as long again."""
 LARGE = "large"
 """The model whose answers go stale."""
 SMALL = "small"
@@ -73,6 +75,10 @@ class Design(Protocol):
         """Answer a request; a model takes `seconds` for it, None before the clock counts: it is there at once."""
         ...
 
+    def pass_by(self) -> None:
+        """A request comes that no cache may answer: it goes to the models."""
+        ...
+
     async def go_stale(self) -> None:
         """From now on the semantic entries of the model `LARGE` are stale."""
         ...
@@ -83,33 +89,14 @@ class Design(Protocol):
 
 
 class Apart:
-    """The gateway's caches. Three things are not in the product, and are here to show what they would change:
+    """The gateway's caches, renewals and all, on a route that gives answers for `stale` seconds after they have gone stale."""
 
-    - `seeds`: an exact hit whose answer the semantic cache does not have is told to it, behind the answer;
-    - `spread`: each answer's time is shorter by a random part of this share;
-    - `renews`: what has gone stale without being wrong is given all the same; it, and what soon will have, is asked for anew
-      behind the answer, so much at a time that it takes this share of the models' slots (RFC 5861, stale-while-revalidate).
-    """
-
-    def __init__(
-        self,
-        loop: Virtual,
-        models: Models,
-        *,
-        single_flight: bool = True,
-        seeds: bool = False,
-        spread: float = 0.0,
-        renews: float = 0.0,
-    ) -> None:
+    def __init__(self, loop: Virtual, models: Models, *, single_flight: bool = True, stale: float = STALE_SECONDS) -> None:
+        policy = Policy(ttl=TTL, wait=60.0 if single_flight else 0.0, stale=stale)
         self._loop = loop
         self._models = models
-        self._wait = 60.0 if single_flight else 0.0
-        self._seeds = seeds
-        self._spread = spread
-        self._chance = random.Random(1)  # noqa: S311
-        self._told: dict[bytes, tuple[Any, float]] = {}
-        self._renewals = Renewals(renews * models.slots)
-        self.caches = Caches(loop, Sweep(), loop.wall, mib=ROOM_MIB)
+        self._route = RouteCache("assistant", "models", policy, SemanticPolicy())
+        self.caches = Caches(loop, Sweep(), loop.wall, mib=ROOM_MIB, chance=random.Random(1).random)  # noqa: S311
 
     async def start(self, embedder: Embedder) -> None:
         self.caches.semantic = await _semantic(self._loop, embedder, HeldAnswers(self.caches.limit))
@@ -120,83 +107,48 @@ class Apart:
             found = await recall.look()
             if found is not None:
                 how, answer = found
-                if how == "hit" and self._seeds:
-                    self._seed(ask, answer)
-                if seconds is not None and self._renewals.wanted(ask, how, answer, self._loop.wall()):
-                    self.caches.behind(self._renew(ask, seconds))
-                return how
-            await self._made(ask, seconds)
+                renewal = recall.renewal(answer)
+                if renewal is not None:
+                    anew = self._recall(ask, cache_control=b"no-cache")
+                    anew.lead()
+                    self.caches.behind(self._renew(ask, seconds, anew, renewal))
+                return "stale" if recall.stale(answer) else how
+            recall.called()
+            await self._made(seconds)
             recall.keep(_attempt(ask))
             return "model"
         finally:
             recall.leave()
 
+    def pass_by(self) -> None:
+        if self._route.policy.stale:
+            self.caches.renewals.called(self._route.route)
+
     def _recall(self, ask: Ask, **headers: bytes) -> Recall:
-        ttl = TTL * (1 - self._spread * self._chance.random())
-        route = RouteCache("assistant", "models", Policy(ttl=ttl, wait=self._wait), SemanticPolicy())
-        recall = self.caches.recall(_exchange(ask, self._loop.wall(), headers), route)
+        recall = self.caches.recall(_exchange(ask, self._loop.wall(), headers), self._route)
         assert recall is not None
         return recall
 
-    async def _made(self, ask: Ask, seconds: float | None) -> None:
+    async def _made(self, seconds: float | None) -> None:
         if seconds is not None:
             await self._models.answer(seconds)
 
-    async def _renew(self, ask: Ask, seconds: float) -> None:
-        """As a client would that sends `cache-control: no-cache`: nothing is read, and what comes is kept."""
-        recall = self._recall(ask, cache_control=b"no-cache")
+    async def _renew(self, ask: Ask, seconds: float | None, anew: Recall, renewal: Renewal) -> None:
+        """As `spine.renew` does."""
+        kept = False
         try:
-            await recall.look()
-            await self._made(ask, seconds)
-            recall.keep(_attempt(ask))
+            await self._made(seconds)
+            kept = anew.keep(_attempt(ask))
         finally:
-            recall.leave()
-            self._renewals.over(ask)
-
-    def _seed(self, ask: Ask, answer: Answer) -> None:
-        semantic = self.caches.semantic
-        assert semantic is not None
-        body, known = ask.body, (semantic.moment, answer.made)
-        if self._told.get(body) != known:
-            self._told[body] = known
-            self.caches.behind(semantic.store(_query(_place(ask), body), answer, self._loop.wall(), semantic.moment))
+            anew.leave()
+            renewal.over(kept)
 
     async def go_stale(self) -> None:
         assert self.caches.semantic is not None
-        if self._renewals.rate:
-            self._renewals.stale_since = self._loop.wall()
-        else:
-            await self.caches.semantic.purge(_STALE)
+        await self.caches.semantic.soften(self._loop.wall(), _STALE)
 
     async def purge(self) -> None:
         await self.caches.purge(_STALE)
-
-
-class Renewals:
-    """Which answers are asked for anew behind the one that is given: `rate` a second, each question once at a time."""
-
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
-        self.stale_since = float("-inf")
-        self._next = float("-inf")
-        self._under_way: set[bytes] = set()
-
-    def wanted(self, ask: Ask, how: How, answer: Answer, now: float) -> bool:
-        """Whether this answer is to be renewed now."""
-        if not self.rate or now < self._next:
-            return False
-        stale = how == "semantic" and ask.model == LARGE and answer.made < self.stale_since
-        if not stale and answer.expires - now > SOON * TTL:
-            return False
-        if ask.body in self._under_way:
-            return False
-        self._under_way.add(ask.body)
-        self._next = now + 1 / self.rate
-        return True
-
-    def over(self, ask: Ask) -> None:
-        """It is kept now, or could not be made."""
-        self._under_way.discard(ask.body)
 
 
 class Coupled:
@@ -241,6 +193,9 @@ class Coupled:
         finally:
             seat.leave()
 
+    def pass_by(self) -> None:
+        """It is nothing to the caches."""
+
     async def go_stale(self) -> None:
         await self._semantic.purge(*self._stale)
 
@@ -282,6 +237,11 @@ class OneRoom:
 
     async def purge(self, *tags: str) -> int:
         count = self._cache.purge(*tags)
+        self._cool()
+        return count
+
+    async def soften(self, at: float, *tags: str) -> int:
+        count = self._cache.soften(at, *tags)
         self._cool()
         return count
 

@@ -114,8 +114,8 @@ def checks(module: str, name: str = "CHECKS") -> int:
 def _page() -> Iterator[str]:
     yield "# Ports"
     yield ""
-    yield "Everything that a gateway keeps or shares goes through one of four ports. Each has an adapter that needs no server, which"
-    yield "is the default, and others for several machines; semantics are the same, and what differs stands here. Every adapter,"
+    yield "Everything that a gateway keeps or shares goes through one of four ports. Each has an adapter that needs no server,"
+    yield "the default, and others for several machines; semantics are the same, and what differs stands here. Every adapter,"
     yield "the fakes too, is held to the one suite of its port, against real servers. [Cluster](cluster.md) says which to choose,"
     yield "[Settings](resources.md#settingsspec) where."
     yield ""

@@ -33,6 +33,8 @@ class _Body(msgspec.Struct):
     reasoning: dict[str, Any] | None = None
     include: list[str] | None = None
     user: str | None = None
+    store: bool | None = None
+    previous_response_id: str | None = None
 
 
 class _Function(msgspec.Struct):
@@ -56,10 +58,10 @@ class _Reasoning(msgspec.Struct):
     effort: str | None = None
 
 
-_KNOWN = frozenset(_Body.__struct_fields__) - {"instructions", "text", "reasoning", "include"}
-"""Those four stay in `extra` as well: the answer repeats them, and they say more than the inner form holds."""
+_KNOWN = frozenset(_Body.__struct_fields__) - {"instructions", "text", "reasoning", "include", "store"}
+"""Those five stay in `extra` as well: the answer repeats them, and they say more than the inner form holds."""
 _STATEFUL = {
-    "previous_response_id": "The route leaves conversations to a server that does not speak this dialect; send all of it as 'input'.",
+    "previous_response_id": "The route leaves conversations to a server that speaks another dialect; send all of it as 'input'.",
     "conversation": "Conversations as objects are not kept here; go on by 'previous_response_id'.",
     "background": "Responses are not run in the background here; leave 'background' out.",
     "prompt": "Prompt templates are not stored here; send the prompt itself as 'input'.",

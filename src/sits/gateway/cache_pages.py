@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from sits.gateway.node import Node
 
 
+class _Softly(msgspec.Struct):
+    """What a sibling is asked to let go stale."""
+
+    soft: list[str]
+
+
 class CachePages:
     """The pages, and what siblings are asked: a purge means every worker of the machine, and by a shared store every node."""
 
@@ -31,28 +37,39 @@ class CachePages:
             "exact": {"entries": len(caches.own), "bytes": caches.own.weight, **_plain(caches.own.tally)},
             "shared": _plain(caches.shared.tally) if caches.shared is not None else None,
             "semantic": _plain(caches.semantic.tally) if caches.semantic is not None else None,
+            "renewals": {"under_way": len(caches.renewals), **_plain(caches.renewals.tally)},
             "trouble": self._node.meaning.trouble,
         }
         return json_answer(value)
 
     async def purge(self, visit: Visit) -> Answer:
-        """POST /v1/admin/cache/purge: answers with all that is named; all answers for `{}`."""
+        """POST /v1/admin/cache/purge: answers with all that is named; all answers for `{}`. With `soft` they go stale only."""
         try:
             wanted = msgspec.json.decode(visit.request.body)
         except msgspec.DecodeError as exc:
             raise SitsError(Code.INVALID_REQUEST, f"the body is not JSON: {exc}") from exc
         if not isinstance(wanted, dict):
             raise SitsError(Code.INVALID_REQUEST, "the body is not a JSON object")
+        soft = wanted.pop("soft", False)
+        if not isinstance(soft, bool):
+            raise SitsError(Code.INVALID_REQUEST, "`soft` is true or false", param="soft")
         tags = tags_of(wanted)
-        others, missing = await self._node.siblings.ask(f"purge {msgspec.json.encode(list(tags)).decode()}")
-        count = await self._node.caches.purge(*tags)
+        question: list[str] | _Softly = _Softly(list(tags)) if soft else list(tags)
+        others, missing = await self._node.siblings.ask(f"purge {msgspec.json.encode(question).decode()}")
+        caches = self._node.caches
+        count = await (caches.soften(*tags) if soft else caches.purge(*tags))
         told = sum(int(other) for other in others if other.isdigit())
         return json_answer({"purged": count + told, "workers_missing": missing})
 
     def purge_here(self, tags: str) -> bytes:
-        """For a sibling: forget here; how many."""
+        """For a sibling: forget here, or let go stale; how many."""
         caches = self._node.caches
-        wanted = msgspec.json.decode(tags, type=list[str])
+        wanted = msgspec.json.decode(tags, type=list[str] | _Softly)
+        if isinstance(wanted, _Softly):
+            now = caches.wall()
+            if caches.semantic is not None:
+                caches.behind(caches.semantic.soften(now, *wanted.soft))
+            return b"%d" % caches.own.soften(now, *wanted.soft)
         if caches.semantic is not None:
             caches.behind(caches.semantic.purge(*wanted))
         return b"%d" % caches.own.purge(*wanted)

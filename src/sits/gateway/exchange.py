@@ -118,7 +118,7 @@ class Exchange:
         self.due = NEVER
         self.drive: Drive | None = None
         self.cache = ""
-        """What the cache of the route had to do with it: hit, semantic, flight, miss, bypass; empty where there is none."""
+        """What the cache of the route had to do with it (`Record.cache`); empty where there is none."""
         self.more = b""
         """Further fields of the answer's head, in wire form."""
         self.billed = False

@@ -40,6 +40,11 @@ class Quotas(msgspec.Struct, frozen=True):
         held = {"requests": 1, "concurrent": 1, "tokens": tokens, "cost": cost}
         return [held[kind] for kind in self.kinds]
 
+    def use(self) -> Quotas | None:
+        """Those of tokens and costs alone; None when there are none."""
+        rows = [pair for pair in zip(self.limits, self.kinds, strict=True) if pair[1] in ("tokens", "cost")]
+        return Quotas(tuple(limit for limit, _ in rows), tuple(kind for _, kind in rows)) if rows else None
+
     @property
     def counts_use(self) -> bool:
         """Whether tokens or costs are counted, so that an estimate is needed."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from sits.gateway.billing import bill
+from sits.gateway.renewal import Renewal, Renewals
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
 from sits.ports.store import Store
@@ -27,7 +28,7 @@ from sits.state.cache.eviction import Limit
 from sits.state.cache.exact import ExactCache
 from sits.state.cache.fingerprint import Fingerprinter, Question, partition
 from sits.state.cache.flight import Flights, Seat
-from sits.state.cache.rules import Policy, Wish, bypass, fault, wish
+from sits.state.cache.rules import FRESH, Policy, Wish, bypass, fault, wish
 from sits.state.cache.shared import SharedCache
 from sits.state.cache.tinylfu import TinyLfu
 
@@ -42,6 +43,10 @@ _log = logging.getLogger("sits.cache")
 
 How = Literal["hit", "semantic", "flight"]
 """Where an answer came from: the exact cache, other words for the same question, an equal question that was under way."""
+GONE_STALE = {"hit": "stale", "semantic": "semantic-stale"}
+"""What clients and records are told of one that has gone stale."""
+SPREAD = 0.1
+"""Share of its time that may be taken off an answer's, at random, so that what was made together does not go stale together."""
 SWEEP_SECONDS = 1.0
 MOST_BEHIND = 1024
 """Answers on their way into the semantic cache."""
@@ -65,7 +70,9 @@ def route_cache(resolved: Resolved) -> RouteCache | None:
         return None
     spec = route.spec.cache
     models: list[Model] = [*(model for model, _ in resolved.backends), *resolved.fallbacks]
-    policy = Policy(spec.ttl_seconds, spec.scope, spec.answer_bytes, spec.sampled, spec.tools, spec.wait_seconds)
+    policy = Policy(
+        spec.ttl_seconds, spec.scope, spec.answer_bytes, spec.sampled, spec.tools, spec.wait_seconds, spec.stale_seconds
+    )
     return RouteCache(route.metadata.name, content_hash(models), policy, _semantic(spec))
 
 
@@ -88,14 +95,18 @@ class Caches:
         *,
         mib: int,
         store: Store | None = None,
+        chance: Callable[[], float] = float,
     ) -> None:
+        """`chance` draws from 0 to 1 how much sooner than others an answer goes stale; what is given here draws 0."""
         self._loop = loop
         self.wall = wall
+        self.chance = chance
         self.limit = Limit(mib * 1024 * 1024, mib * 1024 * 1024 // ENTRY_BYTES)
         self.own = ExactCache(TinyLfu(self.limit))
         self.shared = SharedCache(self.own, store, loop=loop) if store is not None else None
         self.exact: ExactCache | SharedCache = self.shared or self.own
         self.flights = Flights(loop.create_future, sweep)
+        self.renewals = Renewals(self.flights, loop.time)
         self.questions = Fingerprinter()
         self.semantic: SemanticCache | None = None
         self._behind: set[asyncio.Task[Any]] = set()
@@ -109,6 +120,7 @@ class Caches:
         """End what is under way."""
         from sits.gateway.ending import end
 
+        self.renewals.end()
         await end(self._sweeper, *self._behind)
         if self.shared is not None:
             await self.shared.aclose()
@@ -132,6 +144,19 @@ class Caches:
         count = await self.shared.purge(*found) if self.shared is not None else self.own.purge(*found)
         if self.semantic is not None:
             count += await self.semantic.purge(*found)
+        return count
+
+    async def soften(self, *found: str) -> int:
+        """Make all answers with all these tags stale: given where a route gives such, and made anew behind; how many this process
+        held.
+
+        Raises:
+            SitsError: as `purge`.
+        """
+        exact, now = self.shared or self.own, self.wall()
+        count = await exact.soften(now, *found) if isinstance(exact, SharedCache) else exact.soften(now, *found)
+        if self.semantic is not None:
+            count += await self.semantic.soften(now, *found)
         return count
 
     def behind(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -186,12 +211,13 @@ class Recall:
         """
         caches, x, key = self._caches, self._x, self._asked.fingerprint
         found = caches.exact.lookup(key, x.wall, self.wish)
-        if found is None and caches.shared is not None:
-            found = await caches.shared.fetch(key, x.wall, self.wish)
-        if found is not None:
+        if caches.shared is not None and (found is None or self.stale(found)):
+            # Another node may have renewed what is stale here.
+            found = await caches.shared.fetch(key, x.wall, self.wish if found is None else FRESH) or found
+        if found is not None and self._may(found):
             return "hit", found
         alike = await self._alike()
-        if alike is not None:
+        if alike is not None and self._may(alike):
             return "semantic", alike
         if self.wish.only or not (self.wish.read and self.wish.keep):
             return None
@@ -200,56 +226,89 @@ class Recall:
             return "flight", self._seat.answer
         return None
 
+    def stale(self, answer: Answer) -> bool:
+        return answer.fresh <= self._x.wall
+
+    def _may(self, answer: Answer) -> bool:
+        """Whether this route gives it: it may have been kept by one that gives older ones, or when this one did."""
+        return self._x.wall < answer.fresh + self._route.policy.stale
+
+    def renewal(self, answer: Answer) -> Renewal | None:
+        """The right, and with it the duty, to ask anew behind this answer, which has been given; None where nothing is to be
+        done."""
+        if not self.stale(answer) or self.wish.only:
+            return None
+        return self._caches.renewals.take(self._route.route, self._asked.fingerprint)
+
+    def called(self) -> None:
+        """The models are asked."""
+        if self._route.policy.stale:
+            self._caches.renewals.called(self._route.route)
+
+    def lead(self) -> None:
+        """Instead of `look`, for a renewal: from now on whoever asks the same and finds nothing waits for this one's answer."""
+        self._seat = self._x.seat = self._caches.flights.join(self._asked.fingerprint, perf_counter(), 0.0)
+        self._read()
+
     async def _alike(self) -> Answer | None:
         """The answer to other words for the same question."""
         semantic, policy = self._caches.semantic, self._route.semantic
-        if semantic is None or policy is None:
+        self._read()
+        if semantic is None or policy is None or self._query is None:
             return None
+        # Ports need a task, and an exchange has none.
+        found = await self._caches._loop.create_task(semantic.lookup(self._query, self._x.wall, policy, self.wish))
+        return found.answer if found is not None else None
+
+    def _read(self) -> None:
+        """Make of the question what the semantic cache can look for and keep."""
+        semantic, policy = self._caches.semantic, self._route.semantic
+        if semantic is None or policy is None:
+            return
         from sits.state.cache.semantic.query import Query, threshold, turn
 
         least = threshold(self._x.request.headers.get(b"x-sits-cache-threshold"))
         taken = turn(self._place, self._x.operation, self._x.request.body, policy)
-        if taken is None:
-            return None
-        self._query = Query(taken.text, taken.partition, threshold=least)
-        self._semantic_moment = semantic.moment
-        # Ports need a task, and an exchange has none.
-        found = await self._caches._loop.create_task(semantic.lookup(self._query, self._x.wall, policy, self.wish))
-        return found.answer if found is not None else None
+        if taken is not None:
+            self._query = Query(taken.text, taken.partition, threshold=least)
+            self._semantic_moment = semantic.moment
 
     def give(self, how: How, answer: Answer) -> bool:
         """Answer the client by what was found; False when that cannot be said as it wants it."""
         x = self._x
         target = x.table.targets.get(answer.model)
         told = target.told if target is not None else b""
-        more = b"%bx-sits-cache: %b\r\nage: %d\r\n" % (told, how.encode(), answer.age(x.wall))
+        what = GONE_STALE.get(how, how) if self.stale(answer) else how
+        more = b"%bx-sits-cache: %b\r\nage: %d\r\n" % (told, what.encode(), answer.age(x.wall))
         if not x.stream:
-            x.cache, x.more = how, x.more + more
+            x.cache, x.more = what, x.more + more
             bill(x, None)
             x.respond(answer.status, x.lines(None, answer.content_type), replay.given(answer, x.request.body))
             return True
         stream = replay.streamed(answer, x.ask(), x.request.body)
         if stream is None:
             return False
-        x.cache, x.more = how, x.more + more
+        x.cache, x.more = what, x.more + more
         bill(x, None)
         x.open(None, stream)
         x.close()
         return True
 
-    def keep(self, attempt: Attempt) -> None:
-        """Keep what the models said, if it is a complete good answer; those who wait for it get it, or go on alone."""
+    def keep(self, attempt: Attempt) -> bool:
+        """Keep what the models said, if it is a complete good answer, and return whether it is; those who wait for it get it, or
+        go on alone."""
         answer = self._answer(attempt) if self.wish.keep else None
         if answer is None:
             if self._seat is not None:
                 self._seat.scatter()
-            return
+            return False
         caches, now = self._caches, answer.made
         caches.exact.store(self._asked.fingerprint, answer, now, self._moment)
         if self._seat is not None:
             self._seat.land(answer)
         if caches.semantic is not None and self._query is not None:
             caches.behind(caches.semantic.store(self._query, answer, now, self._semantic_moment))
+        return True
 
     def leave(self) -> None:
         """This exchange is over: whoever waits for its answer does not wait in vain."""
@@ -265,15 +324,17 @@ class Recall:
         if body is None or len(body) > policy.answer_bytes or fault(x.operation, body, tools=policy.tools) is not None:
             return None
         now, target = self._caches.wall(), attempt.target
+        fresh = expiry(now, policy.ttl * (1 - SPREAD * self._caches.chance()))
         tenant = x.key.name if x.key is not None else None
         return Answer(
             x.operation,
             replay.kept(x.operation, body),
             now,
-            expiry(now, policy.ttl),
+            fresh + policy.stale,
             target.name,
             tags(route=self._route.route, model=target.name, tenant=tenant, version=target.model.spec.version),
             attempt.usage,
+            stale=policy.stale,
         )
 
 

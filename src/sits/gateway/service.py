@@ -21,6 +21,7 @@ from sits.gateway.drive import Drive
 from sits.gateway.exchange import Exchange
 from sits.gateway.quotas import settled
 from sits.gateway.recall import Caches
+from sits.gateway.renewal import Nowhere, Renewal, again
 from sits.gateway.table import Table
 from sits.gateway.wire import Request, Wire
 from sits.inner.ask import Operation
@@ -104,6 +105,16 @@ class Service:
         x.gone = wire.gone
         x.drive = Drive(spine.serve(x))
 
+    def renew(self, asked: Exchange, renewal: Renewal) -> None:
+        """Ask anew, for nobody who waits, what a client has been answered."""
+        x = Exchange(self, again(asked.request), Nowhere(), asked.operation, asked.client)
+        x.key = asked.key
+        x.cache = "renewal"
+        renewal.exchange = x
+        self.live.add(x)
+        x.table.live += 1
+        x.drive = Drive(spine.renew(x, renewal))
+
     def identify(self, headers: dict[bytes, bytes]) -> tuple[str, Trace]:
         """The request id and our span, continued from the client's headers where these are valid."""
         context = trace(headers.get(b"traceparent"), headers.get(b"tracestate"), self._bits)
@@ -145,6 +156,7 @@ class Service:
         Returns the number of exchanges that had to be cut.
         """
         self.draining = True
+        self.caches.renewals.end()
         if self.live:
             self._idle = self.loop.create_future()
             await asyncio.wait([self._idle], timeout=seconds)

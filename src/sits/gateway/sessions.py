@@ -27,7 +27,7 @@ ANONYMOUS = "anonymous"
 MOST_CONFLICTS = 1000
 LARGEST_NUMBER = 2**53 - 1
 """The largest version that may be named: one that every JSON reader keeps exactly."""
-_READER = re.compile(r"[A-Za-z0-9_-]{1,64}")
+READER = "[A-Za-z0-9_-]{1,64}"
 
 
 class _Creation(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,7 +75,7 @@ class SessionPages:
         """GET /v1/sessions/{id}/deltas?after=N&reader=NAME."""
         query = _query(visit)
         reader = query.get("reader")
-        if reader is not None and _READER.fullmatch(reader) is None:
+        if reader is not None and re.fullmatch(READER, reader) is None:
             raise SitsError(Code.INVALID_REQUEST, "reader is a name of 1 to 64 letters, digits, '_' and '-'", param="reader")
         after = _number(query, "after", 0, 0, LARGEST_NUMBER)
         found = await self._sessions.catchup(visit.name, after, _tenant(visit), reader=reader)
@@ -232,6 +232,8 @@ def _decoded(visit: Visit, as_json: msgspec.json.Decoder[Any], as_msgpack: msgsp
     except msgspec.ValidationError as error:
         raise explain(error) from error
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        if decoder is as_msgpack:
+            raise SitsError(Code.INVALID_REQUEST, f"the body is not msgpack: {error}") from error
         raise unreadable(error) from error
 
 

@@ -28,12 +28,14 @@ from sits.gateway.exchange import Exchange
 from sits.gateway.quotas import reserve
 from sits.gateway.recall import Recall, RouteCache, not_cached
 from sits.gateway.remembering import Remembering
+from sits.gateway.renewal import Renewal
 from sits.gateway.response_history import previous_of
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.estimate import ask_tokens
 from sits.inner.event import Usage, Used
 from sits.routing.plan import after_too_long
 from sits.routing.target import Target
+from sits.state.cache.answer import Answer
 
 _log = logging.getLogger("sits.gateway")
 
@@ -153,11 +155,15 @@ async def recall(x: Exchange, cache: RouteCache) -> None:
     if recalling is None:
         x.cache = "bypass"
         x.more += b"x-sits-cache: bypass\r\n"
+        if cache.policy.stale:
+            x.service.caches.renewals.called(cache.route)
         answer(x, await run(x))
         return
     try:
         found = await recalling.look()
         if found is not None and recalling.give(*found):
+            if recalling.stale(found[1]):
+                renew_behind(x, recalling, found[1])
             return
         if recalling.wish.only:
             raise not_cached()
@@ -165,6 +171,7 @@ async def recall(x: Exchange, cache: RouteCache) -> None:
         x.more += b"x-sits-cache: miss\r\n"
         if x.stream and recalling.wish.keep:
             x.copy_up_to(2 * cache.policy.answer_bytes)
+        recalling.called()
         attempt = await run(x)
         answer(x, attempt)
         keep(x, recalling, attempt)
@@ -172,12 +179,72 @@ async def recall(x: Exchange, cache: RouteCache) -> None:
         recalling.leave()
 
 
-def keep(x: Exchange, recalling: Recall, attempt: Attempt) -> None:
-    """The client has its answer by now: what goes wrong in keeping it is nobody's loss."""
+def keep(x: Exchange, recalling: Recall, attempt: Attempt) -> bool:
+    """The client has its answer by now: what goes wrong in keeping it is nobody's loss. Whether it may be given again."""
     try:
-        recalling.keep(attempt)
+        return recalling.keep(attempt)
     except Exception:
         _log.exception("a defect while keeping an answer", extra={"request_id": x.id})
+        return False
+
+
+def renew_behind(x: Exchange, recalling: Recall, given: Answer) -> None:
+    """The client has an answer that is stale: see to it that the next one gets a better one, if it is time for that."""
+    renewal = recalling.renewal(given)
+    if renewal is None:
+        return
+    try:
+        x.service.renew(x, renewal)
+    except Exception:
+        renewal.over(kept=False)
+        _log.exception("a defect while renewing an answer", extra={"request_id": x.id})
+
+
+async def renew(x: Exchange, renewal: Renewal) -> None:
+    """Ask the models anew what a client was answered with a stale answer. Nobody waits: what fails leaves things as they are.
+
+    The client's key pays: the attempts are in the ledger, and tokens and costs are held against its quotas. Where these are used
+    up, nothing is asked. Requests are what clients make, so a renewal is none and takes none of their places.
+    """
+    kept = False
+    try:
+        understand(x)
+        plan(x)
+        cache = x.table.caches.get(x.requested)
+        recalling = x.service.caches.recall(x, cache) if cache is not None else None
+        if cache is None or recalling is None:
+            raise not_cached()  # The configuration is another one by now.
+        try:
+            recalling.lead()
+            await hold_use(x)
+            if x.stream:
+                x.copy_up_to(2 * cache.policy.answer_bytes)
+            attempt = await run(x)
+            answer(x, attempt)
+            kept = keep(x, recalling, attempt)
+        finally:
+            recalling.leave()
+    except SitsError as error:
+        refuse(x, error)
+    except Exception:
+        _log.exception("a defect while renewing an answer", extra={"request_id": x.id})
+        refuse(x, SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {x.id}"))
+    finally:
+        renewal.over(kept)
+        record(x)
+
+
+async def hold_use(x: Exchange) -> None:
+    """As `limit`, for what a renewal uses.
+
+    Raises:
+        SitsError: as `limit`.
+    """
+    assert x.choice is not None
+    quotas = x.table.quotas.of(x.key.name if x.key is not None else None, x.choice.name) if x.table.quotas.any else None
+    use = quotas.use() if quotas is not None else None
+    if use is not None:
+        await reserve(x, use)
 
 
 async def run(x: Exchange) -> Attempt:
@@ -353,6 +420,8 @@ def replay(x: Exchange, target: Target, body: bytes) -> bytes:
 def refuse(x: Exchange, error: SitsError) -> None:
     """Tell the client what went wrong, in its own dialect: with the true status, or in-band once the stream is open."""
     x.error = error
+    # The frames that it came through hold this exchange, which would have to wait for the collector.
+    error.__traceback__ = error.__cause__ = error.__context__ = None
     redact = x.service.redactor.text
     error.message = redact(error.message)
     # A provider may repeat what it was given in these as well.

@@ -105,7 +105,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "sits_cache_total",
         "counter",
-        "Requests of routes with a cache, by what it had to do with them: hit, semantic, flight, miss, bypass.",
+        "Requests of routes with a cache, by what it had to do with them: hit, stale, semantic, semantic-stale, flight, miss, "
+        "bypass, renewal.",
         ("route", "outcome"),
     ),
     Metric("sits_cache_entries", "gauge", "Answers kept, by cache: exact or semantic.", ("cache",)),

@@ -46,6 +46,9 @@ _CACHE = {
     "hit": "answered by the cache: the same question",
     "semantic": "answered by the cache: other words for the same question",
     "flight": "answered by an equal question that was under way",
+    "stale": "answered by the cache: the same question, gone stale",
+    "semantic-stale": "answered by the cache: other words for the same question, gone stale",
+    "renewal": "asked anew behind an answer that had gone stale; no client waited",
     "miss": "the cache had no answer",
     "bypass": "nothing for the cache",
 }

@@ -81,7 +81,8 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True):
     bytes_in: int = 0
     bytes_out: int = 0
     cache: str = ""
-    """What the route's cache had to do with it: hit, semantic, flight, miss, bypass; empty where there is none."""
+    """What the route's cache had to do with it: hit, stale, semantic, semantic-stale, flight, miss, bypass, renewal; empty where
+    there is none."""
 
 
 _ENCODER = msgspec.json.Encoder()

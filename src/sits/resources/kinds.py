@@ -233,7 +233,10 @@ class CacheSpec(Spec, frozen=True):
     """Answers kept and given again. Only complete good ones are."""
 
     ttl_seconds: Positive = 3600.0
-    """How long an answer is kept at the most."""
+    """How long an answer is fresh at the most. A random part of up to a tenth is taken off each, so that what was kept together
+    does not go stale together."""
+    stale_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """How long after that it is given still, while it is asked for anew behind; 0: never."""
     scope: Literal["tenant", "route", "global"] = "tenant"
     """Who shares answers: the requests of one key, all requests of this route, or those of all routes to the same models."""
     answer_bytes: Count = 1024 * 1024

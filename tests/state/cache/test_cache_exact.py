@@ -12,7 +12,7 @@ from sits.state.cache.answer import MOST_TAGS, Answer
 from sits.state.cache.eviction import Limit, Lru
 from sits.state.cache.exact import OVERHEAD, ExactCache, Tally
 from sits.state.cache.expiry import GRAIN, Expiry
-from sits.state.cache.rules import Wish
+from sits.state.cache.rules import FRESH, Wish
 from sits.state.cache.tag_index import REMEMBERED
 from sits.state.cache.tinylfu import TinyLfu
 
@@ -93,6 +93,23 @@ def test_an_answer_is_not_kept_when_so_much_was_purged_meanwhile_that_nobody_kno
     assert cache.store(mark(1), made("x", "model:a"), 0.0, since)
     cache.purge("source:more")
     assert not cache.store(mark(1), made("x", "model:a"), 0.0, since)
+
+
+def test_a_soft_purge_makes_stale_what_may_be_given_stale_and_forgets_the_rest() -> None:
+    cache = fresh()
+    kept = Answer("chat", b"x", 0.0, 150.0, tags=("model:a",), stale=50.0)
+    for name, answer in (("a", kept), ("never", made("x", "model:a")), ("b", made("x", "model:b"))):
+        cache.store(mark(name), answer, 0.0, 0)
+    since = cache.moment
+    assert cache.soften(30.0, "model:a") == 2
+    assert [cache.lookup(mark(name), 31.0) is not None for name in ("a", "never", "b")] == [True, False, True]
+    assert cache.lookup(mark("a"), 31.0, FRESH) is None
+    assert cache.lookup(mark("a"), 79.9) == Answer("chat", b"x", 0.0, 80.0, tags=("model:a",), stale=50.0)
+    assert not cache.store(mark("late"), kept, 31.0, since), "it was asked for before"
+    assert cache.soften(60.0, "model:a") == 1
+    assert cache.sweep(90.0) == 1, "a second soft purge gives no more time"
+    assert (cache.tally.softened, cache.tally.purged, len(cache)) == (1, 1, 1)
+    assert cache.soften(90.0) == 1, "without tags: everything"
 
 
 def test_an_answer_with_more_tags_than_can_be_purged_by_is_not_kept() -> None:

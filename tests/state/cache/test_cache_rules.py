@@ -150,7 +150,11 @@ INF = float("inf")
         (b"max-age", Wish(max_age=0)),
         (b"max-age=-1", Wish(max_age=0)),
         (b"min-fresh=x", Wish(min_fresh=INF)),
-        (b"only-if-cached , max-stale=9, private, x=y", Wish(only=True)),
+        (b"only-if-cached , max-stale=9, private, x=y", Wish(max_stale=9, only=True)),
+        (b"max-stale", Wish(max_stale=INF)),
+        (b"max-stale=x", Wish(max_stale=0)),
+        (b"max-stale=9, max-stale=7", Wish(max_stale=7)),
+        (b"min-fresh=0", Wish(max_stale=0)),
     ],
     ids=str,
 )
@@ -172,6 +176,39 @@ def test_cache_control_is_read_as_rfc_9111_has_it(header: bytes | None, found: W
 )
 def test_a_wish_is_held_against_the_age_of_the_answer(asked: Wish, now: float, accepted: bool) -> None:
     assert asked.accepts(Answer("chat", b"", 100.0, 200.0), now) is accepted
+
+
+@pytest.mark.parametrize(
+    ("asked", "now", "accepted"),
+    [
+        (Wish(), 290, True),
+        (Wish(max_stale=0), 199, True),
+        (Wish(max_stale=0), 201, False),
+        (Wish(max_stale=9), 209, True),
+        (Wish(max_stale=9), 210, False),
+        (Wish(max_stale=INF), 290, True),
+        (Wish(max_age=1000), 199, True),
+        (Wish(max_age=1000), 201, False),
+        (Wish(max_age=1000, max_stale=9), 209, True),
+        (Wish(max_age=50, max_stale=9), 159, True),
+        (Wish(max_age=50, max_stale=9), 160, False),
+        (Wish(min_fresh=1), 199, True),
+        (Wish(min_fresh=1), 200, False),
+        (Wish(min_fresh=1, max_stale=9), 200, False),
+        (Wish(only=True), 290, True),
+        (Wish(read=False), 290, False),
+    ],
+    ids=str,
+)
+def test_a_stale_answer_is_for_whoever_did_not_ask_for_a_fresh_one(asked: Wish, now: float, accepted: bool) -> None:
+    assert asked.accepts(Answer("chat", b"", 100.0, 300.0, stale=100.0), now) is accepted
+
+
+def test_an_answer_that_goes_stale_sooner_is_given_no_longer_than_it_would_have_been() -> None:
+    answer = Answer("chat", b"", 100.0, 300.0, stale=100.0)
+    assert (answer.fresh, answer.softened(150.0).fresh, answer.softened(150.0).expires) == (200.0, 150.0, 250.0)
+    assert answer.softened(200.0) is answer
+    assert answer.softened(150.0).softened(180.0) == answer.softened(150.0)
 
 
 def test_an_answer_goes_stale_by_the_policy_or_by_its_grounding_whichever_is_sooner() -> None:

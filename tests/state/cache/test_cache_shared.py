@@ -19,7 +19,7 @@ from sits.ports.store.memory import Away, MemoryStore, Shelf
 from sits.state.cache.answer import Answer
 from sits.state.cache.eviction import Limit
 from sits.state.cache.exact import ExactCache
-from sits.state.cache.rules import Wish
+from sits.state.cache.rules import FRESH, Wish
 from sits.state.cache.shared import ANSWERS, MOST_WRITES, PURGE, PURGES, SharedCache, SharedTally
 from sits.state.cache.tinylfu import TinyLfu
 
@@ -124,6 +124,30 @@ def test_no_node_gets_a_purged_answer_from_the_store_once_the_purge_has_returned
 
         assert await one.purge() == 2
         assert [await three.fetch(mark(number), NOW) for number in range(3)] == [None, None, None]
+
+    tell(story)
+
+
+def test_a_soft_purge_makes_answers_stale_on_all_nodes_from_its_moment_on(tell: Callable[[Story], None]) -> None:
+    async def story(opened: Callable[[], Awaitable[Store]]) -> None:
+        one, two, three = node(await opened()), node(await opened()), node(await opened())
+        kept = Answer("chat", b"x", NOW, NOW + 150, tags=("model:a",), stale=50.0)
+        softened = Answer("chat", b"x", NOW, NOW + 60, tags=("model:a",), stale=50.0)
+        for number, answer in enumerate([kept, made("x", "model:a"), made("x", "model:b")]):
+            one.store(mark(number), answer, NOW, one.moment)
+        await one.settle()
+        assert await two.fetch(mark(0), NOW) == kept
+        assert await one.soften(NOW + 10, "model:a") == 2
+        assert [await three.fetch(mark(number), NOW + 20) for number in range(3)] == [softened, None, made("x", "model:b")]
+        assert await three.fetch(mark(0), NOW + 20, FRESH) is None
+        await two.refresh()
+        assert two.lookup(mark(0), NOW + 20) == one.lookup(mark(0), NOW + 20) == softened
+
+        one.store(mark(0), kept, NOW + 20, one.moment)  # It was asked for since.
+        await one.settle()
+        assert await three.fetch(mark(0), NOW + 20, FRESH) == kept
+        await one.purge("model:a")
+        assert await three.fetch(mark(0), NOW + 20) is None
 
     tell(story)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sits import __version__
-from sits.gateway.openapi import answers, asks, refusals, registration
+from sits.gateway.openapi import answers, asks, refusals, registration, sessions
 from sits.gateway.openapi.paths import paths
 
 DESCRIPTION = """\
@@ -17,6 +17,11 @@ every other server the gateway reads the request and refuses what does not fit i
 
 Every error has a code of a closed vocabulary, in the header `x-sits-error` and as `sits_code` in the body. An error after a
 stream has begun is its last event. Keys are asked for once a first key exists, unless Settings say otherwise.
+"""
+SESSIONS = """\
+Contexts that several clients change, by key path and over all gateways of a cluster. A session belongs to the key that
+made it: for others it is not there, except for admin keys. Values are bytes: base64 in JSON, as they are in
+`application/msgpack`, which may be sent, and is answered where `accept` names it; errors are JSON.\
 """
 
 
@@ -34,6 +39,8 @@ def document() -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "tags": [
             {"name": "inference", "description": "Requests to models."},
+            {"name": "conversations", "description": "Answers of `/v1/responses` that are kept, for `previous_response_id`."},
+            {"name": "sessions", "description": SESSIONS},
             {"name": "models", "description": "What can be asked for."},
             {"name": "operations", "description": "How the gateway is."},
         ],
@@ -49,6 +56,7 @@ def document() -> dict[str, Any]:
                 **asks.schemas(),
                 **answers.schemas(),
                 **refusals.schemas(),
+                **sessions.schemas(),
                 **registration.schemas(),
                 "Document": {"type": "object", "required": ["openapi", "info", "paths"], "description": "An OpenAPI document."},
             },

@@ -108,6 +108,7 @@ def _response() -> Schema:
             "created_at": NUMBER,
             "status": one_of(("completed", "incomplete", "in_progress", "failed", "cancelled", "queued")),
             "model": STRING,
+            "previous_response_id": said(nullable(STRING), "The answer that it follows."),
             "output": listed(record({"type": STRING, "id": STRING}, ["type"])),
             "incomplete_details": nullable(OBJECT),
             "error": nullable(OBJECT),
@@ -202,21 +203,47 @@ def _cache() -> dict[str, Schema]:
                 "exact": said(counts, "Answers held by this worker, and what happened to them."),
                 "shared": said(nullable(counts), "What was asked of the store; null where the cache is this worker's alone."),
                 "semantic": said(nullable(counts), "What the semantic cache did; null where no route wants one."),
+                "renewals": said(counts, "Answers asked for anew behind ones that were given stale."),
                 "trouble": said(STRING, "Why there is no semantic cache though a route wants one."),
             }
         ),
         "CachePurge": record(
-            dict.fromkeys(("model", "route", "tenant", "version", "source"), STRING) | {"tags": listed(STRING)},
+            dict.fromkeys(("model", "route", "tenant", "version", "source"), STRING)
+            | {"tags": listed(STRING), "soft": said(BOOLEAN, "Let them go stale rather than forget them.")},
             [],
             additionalProperties=False,
         ),
         "CachePurged": record(
             {
-                "purged": said(COUNT, "Answers that the workers of this machine held."),
+                "purged": said(COUNT, "Answers that were meant and the workers of this machine held."),
                 "workers_missing": said(COUNT, "Workers that did not answer in time."),
             }
         ),
     }
+
+
+def _state_audit() -> Schema:
+    # By hand: the module of this audit wants numpy, which the base install does without.
+    fault = record({"kind": STRING, "partition": STRING, "id": STRING, "message": STRING})
+    one = record(
+        {
+            "sound": said(BOOLEAN, "Whether there are no faults."),
+            "collection": STRING,
+            **dict.fromkeys(("records", "vectors"), COUNT),
+            "pending": said(COUNT, "Apart, and it is known: a change waits."),
+            "expired": said(COUNT, "Vectors whose answers have expired; the sweep takes them away."),
+            "waiting": said(COUNT, "Changes that wait, parked ones among them."),
+            "parked": said(COUNT, "Changes that wait for a person."),
+            "oldest": said(NUMBER, "Seconds that the oldest has waited that is not parked."),
+            "undone": said(COUNT, "Answers that were taken back, of which is remembered."),
+            "faults": listed(fault),
+            "left_out": said(COUNT, "Faults that are not told."),
+            "undoings": listed(OBJECT),
+        }
+    )
+    return record(
+        {"data": said(listed(one), "One for each collection; none where answers and vectors are this process's alone.")}
+    )
 
 
 def _status() -> Schema:
@@ -270,6 +297,7 @@ def schemas() -> dict[str, Schema]:
         "Draining": record({"status": const("draining")}),
         "Status": _status(),
         **_cache(),
+        "StateAudit": _state_audit(),
         "Reloaded": record({"version": INTEGER, "hash": STRING}),
         "Record": kept,
         "RecordList": record({"object": const("list"), "data": listed(ref("Record"))}),

@@ -11,6 +11,7 @@ from sits.dialects import anthropic_parts as turns
 from sits.dialects import openai_messages as chat_messages
 from sits.dialects import responses_items as items
 from sits.gateway.openapi.shapes import (
+    BOOLEAN,
     FILLED,
     NULL,
     OBJECT,
@@ -186,6 +187,8 @@ def responses() -> Schema:
         tool_choice=choice,
         text=nullable(record({"format": shape}, [])),
         reasoning=nullable(form(responses_client._Reasoning)),
+        previous_response_id=said(nullable(STRING), "The id of the kept answer that this goes on from."),
+        store=said(nullable(BOOLEAN), "`false`: do not keep the answer, so that nothing can go on from it."),
     )
     return {**taken, "allOf": [needs_tools(_FORCED, "tools")]}
 

@@ -77,6 +77,8 @@ def _operation(asked: Mapping[str, Any], method: str, path: str, operation: Mapp
         for one in operation["parameters"]:
             yield f"| `{one['name']}` | {one['in']} | {_words(asked, one['schema'])} | {one['description']} |"
     if "requestBody" in operation:
+        for one in operation.get("parameters", ()):
+            path = path.replace(f"{{{one['name']}}}", one.get("example", "NAME"))
         yield from _request(asked, path, operation["requestBody"]["content"][JSON])
     good = next(status for status in operation["responses"] if status.startswith("2"))
     for kind, media in operation["responses"][good]["content"].items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sits.gateway.openapi import examples, refusals
+from sits.gateway.openapi import examples, refusals, sessions
 from sits.gateway.openapi.shapes import STRING, Schema, either, ref
 from sits.inner.errors import Code
 
@@ -52,6 +52,10 @@ class Asked(msgspec.Struct, frozen=True):
     """Headers that only its answers have."""
     event: Mapping[str, str] | None = None
     """One of the events of a streamed answer; None where answers are not streamed."""
+    own: Mapping[int, Sequence[Code]] = {}
+    """Errors that no other request to a model can get."""
+    links: Sequence[str] = ()
+    """Operations that take the answer's id as their `name`."""
 
 
 class Paged(msgspec.Struct, frozen=True):
@@ -72,18 +76,25 @@ class Paged(msgspec.Struct, frozen=True):
     answered: Any = None
     links: Mapping[str, str] = {}
     """Operation -> where in the answer its `name` stands."""
+    optional: bool = False
+    """The request may do without a body."""
+    packed: bool = False
+    """Bodies may be msgpack too."""
 
 
-def _name(description: str) -> dict[str, Any]:
-    return {
+def _name(description: str, example: str = "") -> dict[str, Any]:
+    found = {
         "name": "name",
         "in": "path",
         "required": True,
         "description": description,
         "schema": {"type": "string", "minLength": 1},
     }
+    return {**found, "example": example} if example else found
 
 
+SESSION = _name("The session.", sessions.ID)
+RESPONSE = _name("The id of an answer.", "resp_1")
 LIMIT = {
     "name": "limit",
     "in": "query",
@@ -106,6 +117,7 @@ ASKED = (
     Asked(
         "/v1/responses", "createResponse", "Continue a conversation (OpenAI responses).", "OpenAI",
         "ResponseRequest", "ResponseAnswer", examples.RESPONSE, examples.RESPONSE_ANSWER, event=examples.RESPONSE_EVENT,
+        own={400: (Code.NOT_FOUND,)}, links=("getResponse", "deleteResponse", "listInputItems"),
     ),
     Asked(
         "/v1/messages", "createMessage", "Continue a conversation (Anthropic messages).", "Anthropic",
@@ -117,6 +129,58 @@ ASKED = (
     ),
 )  # fmt: skip
 PAGED = (
+    Paged(
+        "GET", "/v1/responses/{name}", "getResponse", "conversations", "A kept answer.", "key", "ResponseAnswer",
+        own={404: (Code.NOT_FOUND,), 503: (Code.STATE_UNAVAILABLE,)}, parameters=(RESPONSE,),
+    ),
+    Paged(
+        "DELETE", "/v1/responses/{name}", "deleteResponse", "conversations",
+        "Forget a kept answer; nothing that came after it can be gone on from any more.", "key", "ResponseDeleted",
+        own={404: (Code.NOT_FOUND,), 409: (Code.CONFLICT,), 503: (Code.STATE_UNAVAILABLE,)}, parameters=(RESPONSE,),
+    ),
+    Paged(
+        "GET", "/v1/responses/{name}/input_items", "listInputItems", "conversations",
+        "What was asked when a kept answer was made, without what came before.", "key", "InputItemList",
+        own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,), 503: (Code.STATE_UNAVAILABLE,)},
+        parameters=(RESPONSE, *sessions.ITEMS),
+    ),
+    Paged(
+        "POST", "/v1/sessions", "createSession", "sessions", "A new session.", "key", "Session", 201,
+        own={400: (Code.INVALID_REQUEST,), 503: (Code.STATE_UNAVAILABLE,)},
+        request="SessionCreation", examples={"with a rule": sessions.CREATION}, answered=sessions.SESSION,
+        links=dict.fromkeys(("getSession", "changeSession", "listChanges", "listConflicts", "deleteSession"), "/id"),
+        optional=True, packed=True,
+    ),
+    Paged(
+        "GET", "/v1/sessions/{name}", "getSession", "sessions", "A session with its context.", "key", "Session",
+        own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,), 503: (Code.STATE_UNAVAILABLE,)},
+        parameters=(SESSION, sessions.FRESH), packed=True,
+    ),
+    Paged(
+        "DELETE", "/v1/sessions/{name}", "deleteSession", "sessions", "Take a session away.", "key", "SessionDeleted",
+        own={404: (Code.NOT_FOUND,), 409: (Code.CONFLICT,), 503: (Code.STATE_UNAVAILABLE,)}, parameters=(SESSION,), packed=True,
+    ),
+    Paged(
+        "POST", "/v1/sessions/{name}/deltas", "changeSession", "sessions",
+        "Change a session's context; safe to repeat.", "key", "SessionChange",
+        own={
+            400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,), 409: (Code.CONFLICT,),
+            503: (Code.STATE_UNAVAILABLE, Code.OVERLOADED),
+        },
+        parameters=(SESSION,), request="ContextDelta", examples={"the first change": sessions.DELTA}, answered=sessions.KEPT,
+        packed=True,
+    ),
+    Paged(
+        "GET", "/v1/sessions/{name}/deltas", "listChanges", "sessions", "The changes after a version, from the store.", "key",
+        "SessionChanges", own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,), 503: (Code.STATE_UNAVAILABLE,)},
+        parameters=(SESSION, sessions.AFTER, sessions.READER_NAME), packed=True,
+    ),
+    Paged(
+        "GET", "/v1/sessions/{name}/conflicts", "listConflicts", "sessions",
+        "The forks of a session and how they were settled, oldest first.", "key", "SessionConflictList",
+        own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,), 503: (Code.STATE_UNAVAILABLE,)},
+        parameters=(SESSION, sessions.SINCE, sessions.MOST), packed=True,
+    ),
     Paged("GET", "/v1/models", "listModels", "models", "Every name that this key may ask for.", "key", "ModelList"),
     Paged(
         "POST", "/v1/models/register", "registerModel", "models", "Add a model while requests run.", "admin",
@@ -164,6 +228,15 @@ PAGED = (
         examples={"of a model": {"model": "chat-large"}}, answered={"purged": 12, "workers_missing": 0},
     ),
     Paged(
+        "GET", "/v1/admin/sync/verify", "verifySessions", "operations",
+        "Prove that no session has a hole, lies about its content, or forked without a record.", "admin", "SessionAudit",
+        own={404: (Code.NOT_FOUND,), 503: (Code.STATE_UNAVAILABLE,)}, parameters=(sessions.ONLY,), packed=True,
+    ),
+    Paged(
+        "GET", "/v1/admin/state/audit", "auditState", "operations",
+        "Whether kept answers and their vectors agree.", "admin", "StateAudit", own={503: (Code.STATE_UNAVAILABLE,)},
+    ),
+    Paged(
         "GET", "/v1/admin/records", "listRecords", "operations", "The newest decision records first, of all workers.", "admin",
         "RecordList", own={400: (Code.INVALID_REQUEST,)}, parameters=(LIMIT,),
         links={"getRecord": "/data/0/request_id"},
@@ -188,6 +261,9 @@ def paths() -> dict[str, dict[str, Any]]:
     metrics["content"] = {PLAIN: {"schema": STRING}, OPENMETRICS: {"schema": STRING}}
     ready = found["/readyz"]["get"]["responses"]
     ready["503"] = _answer(READY_503, either(ref("Draining"), ref("Error")))
+    placeless = found["/v1/sessions/{name}/deltas"]["post"]["responses"]["409"]["content"]
+    placeless[JSON]["schema"]["allOf"].append(ref("SessionGap"))
+    placeless[sessions.PACKED] = placeless[JSON]
     return found
 
 
@@ -212,10 +288,11 @@ def _asked(row: Asked) -> dict[str, Any]:
                         "operationId": "getRecord",
                         "description": "Why it was answered so.",
                         "parameters": {"name": "$response.header.x-request-id"},
-                    }
+                    },
+                    **_links(dict.fromkeys(row.links, "/id")),
                 },
             },
-            **refusals.data_plane(row.dialect),
+            **refusals.data_plane(row.dialect, row.own),
         },
     }
 
@@ -231,15 +308,22 @@ def _paged(row: Paged) -> dict[str, Any]:
         operation["parameters"] = list(row.parameters)
     if row.request:
         asked = {name: {"value": value} for name, value in row.examples.items()}
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": ref(row.request), "examples": asked}}}
+        taken: dict[str, Any] = {JSON: {"schema": ref(row.request), "examples": asked}}
+        if row.packed:
+            taken[sessions.PACKED] = {"schema": ref(row.request)}
+        operation["requestBody"] = {"required": not row.optional, "content": taken}
     answer = _answer(row.summary, ref(row.answer) if row.answer else {}, row.answered)
+    if row.packed:
+        answer["content"][sessions.PACKED] = {"schema": ref(row.answer)}
     if row.links:
-        answer["links"] = {
-            name: {"operationId": name, "parameters": {"name": f"$response.body#{place}"}} for name, place in row.links.items()
-        }
+        answer["links"] = _links(row.links)
     own = refusals.page(row.rights, row.own)
     operation["responses"] = {str(row.status): answer, **own}
     return operation
+
+
+def _links(places: Mapping[str, str]) -> dict[str, Any]:
+    return {name: {"operationId": name, "parameters": {"name": f"$response.body#{place}"}} for name, place in places.items()}
 
 
 def _answer(description: str, schema: Schema, example: Any = None) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def headers() -> dict[str, Any]:
         "x-sits-estimated": header("`true` on a token count that nobody behind the name could make.", const("true")),
         "x-sits-cache": header(
             "What the route's cache had to do with it; only where the route has one.",
-            one_of(("hit", "semantic", "flight", "miss", "bypass")),
+            one_of(("hit", "stale", "semantic", "semantic-stale", "flight", "miss", "bypass")),
         ),
         "age": header("Seconds since a kept answer was made.", {"type": "string", "pattern": r"^\d+$"}),
         "x-ratelimit-limit-requests": header("The tightest quota of requests; only where there is one.", number),
@@ -184,10 +184,11 @@ def components() -> dict[str, Any]:
 PREFIXES = {"OpenAI": "Error", "Anthropic": "AnthropicError"}
 
 
-def data_plane(prefix: str) -> dict[str, Any]:
-    """The error responses of a data plane operation."""
-    statuses = [*map(str, by_status(DATA_PLANE)), "4XX"]
-    return {status: {"$ref": f"#/components/responses/{prefix}{status}"} for status in statuses}
+def data_plane(prefix: str, own: Mapping[int, Iterable[Code]]) -> dict[str, Any]:
+    """The error responses of a data plane operation: what any of its dialect can get, and its own."""
+    shared = {str(status): {"$ref": f"#/components/responses/{prefix}{status}"} for status in (*by_status(DATA_PLANE), "4XX")}
+    special = by_status([*DATA_PLANE, *((status, code) for status, codes in own.items() for code in codes)])
+    return shared | {str(status): refusal(special[status], status, PREFIXES[prefix], data_plane=True) for status in own}
 
 
 def page(rights: str, own: Mapping[int, Iterable[Code]]) -> dict[str, Any]:

@@ -21,13 +21,13 @@ from sits.gateway.openapi.shapes import (
     ref,
     said,
 )
-from sits.gateway.sessions import LARGEST_NUMBER, MOST_CONFLICTS, READER, Creation
+from sits.gateway.sessions import LARGEST_NUMBER, MOST_CONFLICTS, READER, _Creation
 from sits.state.clocks import MOST_CARRIED
 from sits.state.clocks.vector import LARGEST_COUNT, LONGEST_MEMBER
 from sits.state.sessions import ContextDelta, RuleRow
 from sits.state.sessions.audit import Audit
 from sits.state.sessions.rules import LONGEST_PATH, MOST_ROWS
-from sits.state.sessions.terms import LONGEST_ID, LONGEST_TTL, MOST_PATHS
+from sits.state.sessions.terms import LONGEST_ID, MOST_PATHS
 
 PACKED = "application/msgpack"
 
@@ -53,7 +53,9 @@ def _after(description: str) -> dict[str, Any]:
 
 
 FRESH = _query(
-    "fresh", "Ask the store now, rather than answer from what is known here and may be seconds old.", {**BOOLEAN, "default": False}
+    "fresh",
+    "Ask the store now, rather than answer from what is known here and may be seconds old.",
+    {**BOOLEAN, "default": False},
 )
 AFTER = _after("The version that is known already.")
 READER_NAME = _query(
@@ -62,9 +64,7 @@ READER_NAME = _query(
     {"type": "string", "pattern": f"^{READER}$"},
 )
 SINCE = _after("Only forks of later versions.")
-MOST = _query(
-    "limit", "How many.", {"type": "integer", "minimum": 1, "maximum": MOST_CONFLICTS, "default": 100}
-)
+MOST = _query("limit", "How many.", {"type": "integer", "minimum": 1, "maximum": MOST_CONFLICTS, "default": 100})
 ONLY = _query("session", "Only this session.", STRING)
 ITEMS = (
     _query("order", "Newest or oldest first.", {**one_of(("asc", "desc")), "default": "desc"}),
@@ -90,7 +90,7 @@ KEPT = {
 
 def _asked() -> dict[str, Schema]:
     rule = form(RuleRow, path=said(PATH, "A path, or with `*` at its end all that begin so. The first row that fits counts."))
-    paths = f"By key path, {LONGEST_PATH} bytes of UTF-8 at the most; null takes a path away."
+    paths = f"Values (base64 in JSON) by key path of up to {LONGEST_PATH} bytes of UTF-8; null takes a path away."
     updates = {**UPDATES, "minProperties": 1, "maxProperties": MOST_PATHS // 4, "propertyNames": PATH}
     clock: Schema = {
         "type": "object",
@@ -100,13 +100,14 @@ def _asked() -> dict[str, Schema]:
     }
     return {
         "SessionCreation": form(
-            Creation,
+            _Creation,
             rules=said(
                 {**listed(rule), "maxItems": MOST_ROWS},
-                "How two changes of one path become one, where neither knew of the other; `last-writer` where no row fits.",
+                "Rows of `path` and `rule`: how two changes of one path become one where neither writer knew of the other. A "
+                "path may end with `*`; rules are `last-writer` (where no row fits), `append`, `union`, `max` and `reject`.",
             ),
             ttl_seconds=said(
-                nullable({"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_TTL}),
+                nullable({"type": "number", "exclusiveMinimum": 0, "maximum": 366 * 86400}),
                 "The session is removed when it was not changed for so long; a week when it is not said.",
             ),
         ),
@@ -115,9 +116,7 @@ def _asked() -> dict[str, Schema]:
             session_id=said(STRING, "The same as in the path."),
             version=said(VERSION, "The version that this change makes: one above the one that its writer knows."),
             updates=said(updates, paths),
-            id=said(
-                {"type": "string", "maxLength": LONGEST_ID}, "Makes repeating safe: the same id changes nothing twice."
-            ),
+            id=said({"type": "string", "maxLength": LONGEST_ID}, "Makes repeating safe: the same id changes nothing twice."),
             clock=said(nullable(clock), "What the writer has seen, as an answer gave it; it counts instead of `version`."),
         ),
     }
@@ -130,7 +129,8 @@ def _conflict() -> Schema:
             "rule": form(RuleRow)["properties"]["rule"],
             "outcome": said(
                 one_of(("ours", "theirs", "both", "same", "rejected")),
-                "Which value stays: the one that came, the one that was there, both; they are the same; or it waits for a decision.",
+                "Which value stays: the one that came, the one that was there, or both; or they are the same; or the one that "
+                "came waits for a decision.",
             ),
             "lost": said(nullable(VALUE), "The value that is not in the context."),
             "cut": said(BOOLEAN, "`lost` is only its beginning."),

@@ -141,7 +141,7 @@ class Link:
         client = self._client
         if client is not None and not client.is_connected and client._transport is not None:
             # nats-py lets go of a connection on which the server did not introduce itself without closing it.
-            client._transport.close()
+            client._transport.close()  # type: ignore[no-untyped-call]
 
     async def _turned(self) -> None:
         self.generation += 1
