@@ -102,7 +102,7 @@ def test_a_peer_that_is_not_installed_names_the_command_that_installs_it(tmp_pat
 
 
 def test_an_unknown_gateway_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(BenchError, match=r"'nginx'; there are: sits, vllm-router, .*, litellm, aiohttp"):
+    with pytest.raises(BenchError, match=r"'nginx'; there are: sits, sits-python, vllm-router, .*, litellm, aiohttp"):
         chosen(("sits", "nginx"))
 
 

@@ -171,6 +171,23 @@ async def test_the_bus_may_go_and_come_back_and_nothing_has_to_be_restarted(tmp_
 
 
 @inside_loop
+async def test_files_that_changed_while_the_bus_was_away_are_in_force_on_all_when_it_is_back(tmp_path: pathlib.Path) -> None:
+    with NatsServer(tmp_path / "nats") as server:
+        one = model("one", "http://127.0.0.1:9")
+        async with gateways(server, tmp_path, "owed", 2, one) as nodes:
+            server.kill()
+            write(nodes[1].folder, one, model("late", "http://127.0.0.1:9"), on(server, "owed"))
+            await nodes[1].node.reload()
+            assert serves(nodes[1], "late")
+            membership = nodes[1].node.membership
+            assert membership is not None
+            await eventually(lambda: membership.tell()[2].startswith("not pushed yet"), "its row would say so", 6.0)
+            await asyncio.to_thread(ServerProcess.start, server)
+            await eventually(lambda: serves(nodes[0], "late"), "the other serves by the change")
+            await eventually(lambda: membership.tell()[2] == "", "nothing is owed any more")
+
+
+@inside_loop
 async def test_a_gateway_starts_without_its_bus_and_joins_when_it_comes(tmp_path: pathlib.Path) -> None:
     server = NatsServer(tmp_path / "nats")
     one = model("one", "http://127.0.0.1:9")
