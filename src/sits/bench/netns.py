@@ -40,7 +40,7 @@ class Namespace:
         """Make it.
 
         Raises:
-            OSError: the kernel does not permit it.
+            OSError, BenchError: it is not permitted.
         """
         libc = ctypes.CDLL(None, use_errno=True)
         self._libc = libc
@@ -54,7 +54,11 @@ class Namespace:
                 self._set(before)
         finally:
             os.close(before)
-        self.ip("link", "set", "lo", "up")
+        try:
+            self.ip("link", "set", "lo", "up")
+        except BenchError:
+            self.close()
+            raise
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ A real `sits serve` with a model server of ours behind it. Clients of every kind
 reloaded; `/metrics` is scraped. After a first tenth the load rests and threads, tasks and open files are counted; at the end they
 are counted again, at rest. Memory is read every second from /proc, and its slope is that of a line through the last two thirds:
 of all that is resident, and of what is the process's own. The rest are pages of files, such as the ledger's journal, which is
-mapped 4 MiB at a time; those the kernel may take away.
+mapped 4 MiB at a time; those the kernel may take away. The variable `SITS_SOAK_SECONDS` makes it longer or shorter.
 """
 
 from __future__ import annotations
