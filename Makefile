@@ -7,7 +7,7 @@ PORT ?= 8080
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup run test test-compiled check bench wheel docs lock clean help
+.PHONY: setup run test test-compiled check bench bench-state wheel docs lock clean help
 
 help: ## What the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,6 +37,12 @@ bench: $(VENV)/.all ## SITS beside its peers; writes docs/performance.md (about 
 	@command -v nginx >/dev/null && command -v wrk >/dev/null || (apt-get update -qq && apt-get install -y -qq nginx-light wrk)
 	$(BIN)/sits bench gateway --setup
 	$(BIN)/sits bench gateway --json --out docs
+
+bench-state: $(VENV)/.all ## Caches, crashes, clusters, and ten minutes of soak (as root, for network namespaces)
+	$(BIN)/sits bench cache --json --out docs
+	$(BIN)/sits bench crash --json --out docs
+	$(BIN)/sits bench state --json --out docs
+	$(BIN)/sits bench soak --json --out docs
 
 wheel: $(VENV)/bin/pip ## dist/*.whl with the hot path compiled (needs a C compiler)
 	SITS_COMPILE=1 $(BIN)/pip wheel -q --no-deps -w dist .

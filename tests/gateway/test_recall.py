@@ -239,3 +239,32 @@ async def test_other_words_for_the_same_question_are_answered_and_other_question
         assert how(other) == "miss"
         wrong = await gateway.ask(PATHS["chat"], question("What is 2+2?"), {"x-sits-cache-threshold": "viel"})
         assert (wrong.status, wrong.code) == (400, "invalid_request")
+
+
+@inside_loop
+async def test_the_same_question_over_other_documents_or_another_time_is_another_question(tmp_path: pathlib.Path) -> None:
+    async with (
+        ScriptedServer([READ, CHAT.answers("一"), AGAIN]) as server,
+        Gateway(tmp_path, model("one", server.url), kept(semantic={})) as gateway,
+    ):
+
+        async def asked(words: str = "How do I reset my password?", **ground: str) -> str | None:
+            headers = {f"x-sits-cache-{name}": value for name, value in ground.items()}
+            found = await gateway.ask(PATHS["chat"], question(words), headers)
+            await eventually(lambda: not gateway.node.caches._behind, "it is kept")
+            return how(found)
+
+        assert await asked(sources="handbook@3, prices@1", time="2026-11") == "miss"
+        assert await asked(sources="prices@1,handbook@3", time="2026-11") == "hit"
+        assert await asked("how can I reset my password", sources="prices@1,handbook@3", time="2026-11") == "semantic"
+        assert await asked(sources="handbook@4, prices@1", time="2026-11") == "miss"
+        assert await asked(sources="handbook@3, prices@1", time="2026-12") == "miss"
+        assert await asked(domain="shop") == "miss"
+        assert await asked() == "miss"
+        await gateway.ask("/v1/admin/cache/purge", {"source": "handbook"})
+        assert await asked(sources="handbook@3, prices@1", time="2026-11") == "miss"
+        assert await asked() == "hit"
+        wrong = await gateway.ask(
+            PATHS["chat"], question("x"), {"x-sits-cache-sources": ",".join(f"s{number}" for number in range(13))}
+        )
+        assert (wrong.status, wrong.code) == (400, "invalid_request")

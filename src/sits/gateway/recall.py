@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from sits.gateway.billing import bill
+from sits.gateway.grounding import NOWHERE, grounding
 from sits.gateway.renewal import Renewal, Renewals
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
@@ -129,11 +130,15 @@ class Caches:
         """What the caches have to do with an exchange; None where that is nothing."""
         headers = x.request.headers
         tenant = x.key.name if x.key is not None else None
-        place = partition(route.policy, x.operation, route.route, route.models, tenant, headers.get(b"anthropic-beta", b""))
+        ground = grounding(headers)
+        words = headers.get(b"anthropic-beta", b"")
+        if ground is not NOWHERE:
+            words += b"\0" + ground.words
+        place = partition(route.policy, x.operation, route.route, route.models, tenant, words)
         asked = self.questions.read(place, x.request.body)
         if asked is None or bypass(route.policy, x.operation, asked) is not None:
             return None
-        return Recall(self, x, route, place, asked, wish(headers.get(b"cache-control")))
+        return Recall(self, x, route, place, asked, wish(headers.get(b"cache-control")), ground.sources)
 
     async def purge(self, *found: str) -> int:
         """Forget all answers with all these tags, in every cache; how many this process held.
@@ -189,9 +194,21 @@ class Caches:
 class Recall:
     """The caches' part in one exchange: `look`, then `give`, or `keep` what the models said; `leave` in any case."""
 
-    __slots__ = ("_asked", "_caches", "_moment", "_place", "_query", "_route", "_seat", "_semantic_moment", "_x", "wish")
+    __slots__ = (
+        "_asked", "_caches", "_moment", "_place", "_query", "_route", "_seat", "_semantic_moment", "_sources", "_x", "wish",
+    )  # fmt: skip
 
-    def __init__(self, caches: Caches, x: Exchange, route: RouteCache, place: bytes, asked: Question, wished: Wish) -> None:
+    def __init__(
+        self,
+        caches: Caches,
+        x: Exchange,
+        route: RouteCache,
+        place: bytes,
+        asked: Question,
+        wished: Wish,
+        sources: tuple[str, ...] = (),
+    ) -> None:
+        self._sources = sources
         self._caches = caches
         self._x = x
         self._route = route
@@ -332,7 +349,13 @@ class Recall:
             now,
             fresh + policy.stale,
             target.name,
-            tags(route=self._route.route, model=target.name, tenant=tenant, version=target.model.spec.version),
+            tags(
+                route=self._route.route,
+                model=target.name,
+                tenant=tenant,
+                version=target.model.spec.version,
+                sources=self._sources,
+            ),
             attempt.usage,
             stale=policy.stale,
         )
