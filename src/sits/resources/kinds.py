@@ -428,7 +428,7 @@ class SettingsSpec(Spec, frozen=True):
     vectors: Address = "embedded"
     """Where vectors are searched: `embedded`, `redis://...`, `milvus://...`. Read at the start."""
     flows: Address = "embedded"
-    """Who runs durable flows: `embedded`, `temporal://...`. Read at the start."""
+    """Who runs durable flows: `embedded`, `temporal://...`. The port is there; nothing in the gateway starts a flow yet."""
     state_seconds: Positive = 2.0
     """The longest that a call to one of these may take."""
     outage: Outage = Outage()
