@@ -249,8 +249,9 @@ async def a_process_that_stood_still_cannot_go_on_with_what_was_taken_over(place
             await second.stop()
             began = Counter(first.marks("begin") + second.marks("begin"))
             assert sorted(began) == sorted(_keys(id, count))
-            # The step under way at each stop is done again; the one after it may begin before the first notices.
-            assert sum(began.values()) <= count + 1 + stops, f"{began}"
+            # The step under way at each stop is done again, more than once where a busy machine lets a worker miss its lease; the
+            # one after it may begin before the first notices. All others are done once.
+            assert sum(times > 1 for times in began.values()) <= 1 + stops, f"{began}"
 
 
 async def _taken(first: Worker, second: Worker) -> int:
