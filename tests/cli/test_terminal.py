@@ -60,6 +60,8 @@ def terminal(*arguments: str, url: str) -> Iterator[Terminal]:
         stderr=theirs,
         env=environment(SITS_URL=url, TERM="xterm", LC_ALL="C.UTF-8"),
         start_new_session=True,
+        # Tests that are run in the background have Ctrl-C ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(theirs)
     try:
