@@ -164,9 +164,10 @@ class Caches:
             count += await self.semantic.soften(now, *found)
         return count
 
-    def behind(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do something that no request waits for; dropped when too much of it is under way."""
-        if len(self._behind) >= MOST_BEHIND:
+    def behind(self, work: Coroutine[Any, Any, Any], *, must: bool = False) -> None:
+        """Do something that no request waits for; dropped when too much of it is under way, unless it `must` be done: there is
+        one such work for a request at the most."""
+        if len(self._behind) >= MOST_BEHIND and not must:
             work.close()
             return
         task = self._loop.create_task(work)

@@ -31,7 +31,7 @@ class Remembering:
             return
         self._last.feed(piece)
         if self._last.response is not None:
-            self._x.service.caches.behind(self.kept(self._last.response))
+            self._x.service.caches.behind(self.kept(self._last.response), must=True)
 
     async def kept(self, answer: bytes) -> None:
         """Keep the whole answer, before it goes to the client, or as the end of its stream does."""

@@ -128,7 +128,7 @@ class Service:
         x.ended = perf_counter()
         if x.held is not None:
             # What attempts used is read now: they are taken apart when the books are done.
-            self.caches.behind(settled(x, x.held, self.limits))
+            self.caches.behind(settled(x, x.held, self.limits), must=True)
             x.held = None
         x.wire.listener = None
         self.books.take(x)
