@@ -13,6 +13,7 @@ from sits.cli.import_litellm import import_
 from sits.cli.schema import schema
 from sits.cli.validate import validate
 from sits.resources.defaults import DEFAULT_FOLDER
+from sits.resources.kinds import KINDS
 from sits.resources.reading import read
 from sits.resources.snapshot import compile_reading
 
@@ -91,7 +92,7 @@ def test_secrets_are_asked_for_unless_told_otherwise(tmp_path: pathlib.Path, mon
 def test_the_schema_is_printed_whole_or_for_one_kind() -> None:
     whole = json.loads(CliRunner().invoke(schema, []).output)
     jsonschema_rs.meta.validate(whole)
-    assert [option["$ref"] for option in whole["oneOf"]] == [f"#/$defs/{kind}" for kind in ("Model", "Route", "Key", "Settings")]
+    assert [option["$ref"] for option in whole["oneOf"]] == [f"#/$defs/{kind}" for kind in KINDS]
     assert json.loads(CliRunner().invoke(schema, ["--kind", "Route"]).output)["$ref"] == "#/$defs/Route"
     assert CliRunner().invoke(schema, ["--kind", "Rout"]).exit_code == 2
 

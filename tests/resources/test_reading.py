@@ -54,12 +54,12 @@ TEXTS = {
         "m.yaml:1:4 a whole number of more than 64 bits; put it in quotes if text is meant"]),
     "too deep": ("a: " + "[" * 80 + "]" * 80, ["m.yaml:1:68 nested more than 64 levels deep; flatten it"]),
     "not a mapping": ("just text", ["m.yaml:1:1 not a resource: a mapping with `kind`, `metadata` and `spec` should be here"]),
-    "no kind": ("spec: {}", ["m.yaml:1:1 `kind` is missing; one of Model, Route, Key, Settings"]),
+    "no kind": ("spec: {}", ["m.yaml:1:1 `kind` is missing; one of Model, Route, Key, Settings, Switch, Pressure, Experiment"]),
     "unknown kind": ("kind: Modell", ['m.yaml:1:7 kind: unknown kind "Modell"; did you mean "Model"?']),
     "second document": ("kind: Settings\nspec: {}\n---\nkind: X", [
-        'm.yaml:4:7 kind: unknown kind "X"; one of Model, Route, Key, Settings']),
+        'm.yaml:4:7 kind: unknown kind "X"; one of Model, Route, Key, Settings, Switch, Pressure, Experiment']),
     "in a list": ("- kind: Settings\n  spec: {}\n- kind: 3", [
-        "m.yaml:3:9 [1].kind: unknown kind 3; one of Model, Route, Key, Settings"]),
+        "m.yaml:3:9 [1].kind: unknown kind 3; one of Model, Route, Key, Settings, Switch, Pressure, Experiment"]),
 }  # fmt: skip
 
 SHAPES = {
@@ -84,8 +84,8 @@ SHAPES = {
         "200 characters at the most"]),
     "Chinese": (MODEL + "  区域: 上海", [
         "m.yaml:6:3 spec.区域: unknown key; known here: engine, endpoint, upstreamModel, apiKey, headers, capabilities, domains, "
-        "promise, inputSchema, outputSchema, openapi, adapters, contextWindow, cost, region, zone, version, healthCheckPath, "
-        "deadlines, tls, local"]),
+        "description, promise, inputSchema, outputSchema, openapi, adapters, contextWindow, cost, region, zone, version, "
+        "healthCheckPath, deadlines, breaker, tls, local"]),
     "a secret is not shown": (MODEL + "  apiKey: sk-verysecret", [
         "m.yaml:6:11 spec.apiKey: this text is not env:NAME or file:PATH, never the secret itself"]),
     "a number as secret is not shown": (MODEL + "  apiKey: 98765", [
@@ -237,7 +237,8 @@ def test_a_billion_laughs_stop_before_they_cost_memory() -> None:
 def test_a_chain_of_merges_is_bounded_too() -> None:
     keys = ", ".join(f"k{i}: 1" for i in range(50))
     chain = "\n".join(f"b{i}: &b{i} {{<<: [{', '.join([f'*b{i - 1}'] * 9)}]}}" for i in range(1, 9))
-    assert problems_of(f"b0: &b0 {{{keys}}}\n{chain}") == ["m.yaml:1:1 `kind` is missing; one of Model, Route, Key, Settings"]
+    kinds = ", ".join(KINDS)
+    assert problems_of(f"b0: &b0 {{{keys}}}\n{chain}") == [f"m.yaml:1:1 `kind` is missing; one of {kinds}"]
     wide = "\n".join(f"b{i}: {{<<: [{', '.join(['*b0'] * 99)}]}}" for i in range(1, 99))
     assert [p.partition(" ")[2] for p in problems_of(f"b0: &b0 {{{keys}}}\n{wide}")] == [
         "the file holds more than 200000 values once its aliases are expanded; use fewer aliases, or split the file"

@@ -8,7 +8,8 @@ from contextlib import closing
 
 from sits.bench.crash_nursery import Found, Story
 from sits.inner.errors import Code, SitsError
-from sits.resources.kinds import Metadata, Model, ModelSpec
+from sits.resources.kinds import Model, ModelSpec
+from sits.resources.vocabulary import Metadata
 from sits.state.database import Database
 from sits.state.registrations import Registrations
 

@@ -11,8 +11,10 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from sits.resources.checks_reliability import classes, pressing, retries, rungs, shadows, switching
 from sits.resources.kinds import LOCAL_ENGINES, Key, LocalSpec, Model, Resource, Route, Settings
 from sits.resources.problem import Fault, Path, quoted
+from sits.resources.reliability import Pressure, Switch
 
 _INSIDE = r"(?!/)(?!(?:[^\n]*/)?\.\.?(?:/|$))[^\n!]+"
 SOURCE = re.compile(
@@ -272,7 +274,9 @@ def _cluster(settings: Settings) -> Iterator[Fault]:
 
 RULES: dict[type[Resource], Sequence[Callable[[Any], Iterable[Fault]]]] = {
     Model: (_engine, _endpoint, _tls, _headers, _upstream_model, _sources, _figures, _schemas),
-    Route: (_targets,),
+    Route: (_targets, retries, rungs, shadows),
     Key: (_expires,),
-    Settings: (_addresses, _cluster),
+    Settings: (_addresses, _cluster, classes),
+    Switch: (switching,),
+    Pressure: (pressing,),
 }

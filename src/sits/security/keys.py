@@ -17,7 +17,8 @@ from typing import Literal
 import msgspec
 
 from sits.inner.errors import Code, SitsError
-from sits.resources.kinds import Key, KeySpec, Metadata
+from sits.resources.kinds import Key, KeySpec
+from sits.resources.vocabulary import Metadata
 
 AuthMode = Literal["auto", "required", "off"]
 
