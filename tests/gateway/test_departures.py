@@ -53,7 +53,8 @@ async def test_a_client_that_leaves_ends_the_upstream_at_once_and_is_recorded_as
         assert record.usage.output is not None
         assert record.usage.estimated or engine == "anthropic"
     else:
-        assert record.usage in (None, Usage(input=5), Usage(input=5, output=1))
+        # Nobody said how long the prompt was, but its server had begun to work: an estimate, marked as one.
+        assert record.usage in (Usage(input=5), Usage(input=5, output=1)) or (record.usage and record.usage.estimated)
 
 
 @pytest.mark.parametrize(("operation", "engine"), STREAMS)

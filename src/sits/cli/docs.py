@@ -39,6 +39,7 @@ ADVICE: dict[Code, str] = {
     Code.HEADERS_TOO_LARGE: "Send fewer or shorter headers, or have `limits.headerBytes` raised.",
     Code.RATE_LIMITED: "Wait for `retry-after` seconds.",
     Code.CLIENT_CLOSED: "Nothing; it stands in logs, metrics and records only.",
+    Code.OUTRUN: "Nothing; it stands in records, the ledger and metrics of attempts only.",
     Code.INTERNAL: "Report it with the request id and the log lines that have it.",
     Code.UPSTREAM_REJECTED: "Correct what the message names; `code` is the server's own.",
     Code.UPSTREAM_AUTH: "The operator corrects the Model's `apiKey`.",

@@ -6,6 +6,8 @@ import msgspec
 
 from sits.gateway.attempt import Attempt
 from sits.gateway.exchange import Exchange
+from sits.inner.errors import Code
+from sits.inner.estimate import BYTES_A_TOKEN
 from sits.inner.event import Usage
 from sits.observe import record as observed
 from sits.observe.anatomy import anatomy
@@ -93,6 +95,7 @@ def try_of(attempt: Attempt) -> observed.Attempt:
         call.reused if call is not None else False,
         translation.pieces if translation is not None else 1 if attempt.body else 0,
         error.message if error is not None else "",
+        attempt.kind.value,
     )
 
 
@@ -101,9 +104,20 @@ def usage_of(x: Exchange, last: Attempt | None) -> Usage | None:
     if last is None:
         return None
     usage, translation = last.usage, last.translation
+    error = last.error
+    if usage is None and error is not None and error.code in CUT_OFF and last.started:
+        # It was given up while the server worked on it: the prompt is billed there, though nobody says how much that was.
+        prompt = min(len(x.request.body) // BYTES_A_TOKEN + 1, LARGEST_INPUT)
+        return Usage(input=prompt, output=translation.pieces if translation is not None else 0, estimated=True)
     if translation is None or not translation.pieces or (usage is not None and usage.output is not None):
         return usage
     return msgspec.structs.replace(usage or Usage(), output=translation.pieces, estimated=True)
+
+
+CUT_OFF = frozenset((Code.OUTRUN, Code.CLIENT_CLOSED, Code.UPSTREAM_TIMEOUT, Code.STREAM_BROKEN, Code.STREAM_STALLED))
+"""How an attempt ends that the server had begun to work on, and did not finish."""
+LARGEST_INPUT = 128 * 1024
+"""Tokens that a prompt is taken to have at the most: beyond it are images and files, not words."""
 
 
 def finish_of(last: Attempt | None) -> str | None:

@@ -16,10 +16,12 @@ from sits.engines.base import Call, Deadlines, Headers, Outgoing
 from sits.gateway.drive import Moment
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.event import Usage
+from sits.resilience.attempts import Kind
 from sits.routing.target import Target
 
 if TYPE_CHECKING:
     from sits.gateway.exchange import Exchange
+    from sits.gateway.race import Race
 
 ERROR_BODY_CAP = 1024 * 1024
 """Bytes of an error answer that are read; more explains nothing."""
@@ -41,8 +43,10 @@ class Attempt:
         "exchange",
         "first",
         "headers",
+        "kind",
         "over",
         "over_at",
+        "race",
         "reading",
         "sent",
         "status",
@@ -50,9 +54,15 @@ class Attempt:
         "translation",
     )
 
-    def __init__(self, exchange: Exchange, target: Target, translate: Callable[[], Translation] | None) -> None:
+    def __init__(
+        self, exchange: Exchange, target: Target, translate: Callable[[], Translation] | None, kind: Kind = Kind.FIRST
+    ) -> None:
         self.exchange = exchange
         self.target = target
+        self.kind = kind
+        """Why this target is asked."""
+        self.race: Race | None = None
+        """Whom it runs against, where the route hedges."""
         self.over = Moment()
         self.call: Call | None = None
         self.error: SitsError | None = None
@@ -118,7 +128,7 @@ class Attempt:
                 self._commit(out)
             elif out:
                 self.exchange.write(out)
-        self.over.happen()
+        self._happen()
 
     def fail(self, error: SitsError) -> None:
         if self.over.happened:
@@ -177,7 +187,17 @@ class Attempt:
             code = Code.STREAM_STALLED if error.code is Code.UPSTREAM_TIMEOUT else Code.STREAM_BROKEN
             error = SitsError(code, f"the answer broke off after content had been sent: {error.message}")
         self.error = error
+        self._happen()
+
+    def _happen(self) -> None:
         self.over.happen()
+        if self.race is not None:
+            self.race.tell()
+
+    @property
+    def started(self) -> bool:
+        """Whether the server may have begun to work on it."""
+        return self.status > 0 or (self.call is not None and self.call.started)
 
 
 def _is_stream(content_type: bytes) -> bool:

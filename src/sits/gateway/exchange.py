@@ -7,7 +7,7 @@ that runs. It makes no decisions: those are the spine's.
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from sits import dialects
 from sits.dialects.base import ClientDialect, Identity, Translation
@@ -15,7 +15,7 @@ from sits.dialects.bridge import Bridge
 from sits.dialects.peek import Peek
 from sits.engines.base import Headers
 from sits.gateway.burst import Burst
-from sits.gateway.drive import Drive
+from sits.gateway.drive import Drive, Moment
 from sits.gateway.wire import Request, Wire
 from sits.inner.ask import Ask, Operation
 from sits.inner.errors import Code, SitsError
@@ -27,8 +27,11 @@ from sits.security.keys import KeyIdentity
 from sits.state.cache.flight import Seat
 
 if TYPE_CHECKING:
+    from sits.dialects.continued import Continued
     from sits.gateway.attempt import Attempt
+    from sits.gateway.conduct import Conduct
     from sits.gateway.quotas import Held
+    from sits.gateway.race import Race
     from sits.gateway.remembering import Remembering
     from sits.gateway.service import Service
     from sits.gateway.table import Table
@@ -55,11 +58,15 @@ class Exchange:
         "cache",
         "choice",
         "client",
+        "conduct",
+        "content",
+        "continued",
         "copy",
         "copy_room",
         "drive",
         "due",
         "ended",
+        "ending",
         "error",
         "error_headers",
         "gone",
@@ -73,6 +80,7 @@ class Exchange:
         "parts",
         "peek",
         "plan",
+        "race",
         "remembering",
         "request",
         "requested",
@@ -82,7 +90,9 @@ class Exchange:
         "skipped_targets",
         "status",
         "table",
+        "total",
         "trace",
+        "waiting",
         "wall",
         "wire",
     )
@@ -104,6 +114,19 @@ class Exchange:
         self.requested = ""
         self.attempt: Attempt | None = None
         self.attempts: list[Attempt] = []
+        self.conduct: Conduct | None = None
+        """How the route deals with what goes wrong."""
+        self.ending: SitsError | None = None
+        """Why it is to end, once somebody has said so."""
+        self.race: Race | None = None
+        self.content = False
+        """Some of the answer itself has reached the client."""
+        self.continued: Continued | None = None
+        """The answer so far, where the route goes on with broken ones."""
+        self.total: float | None = None
+        """Seconds from `admitted` in which everything must be done; None where nobody says."""
+        self.waiting: Moment | None = None
+        """What the exchange waits for while nobody is asked."""
         self.skipped_targets: list[tuple[str, str]] = []
         self.error: SitsError | None = None
         self.error_headers: Headers = []
@@ -161,6 +184,10 @@ class Exchange:
         ask = self.ask()
         return Bridge(target.dialect.decoder(ask), self.client.encoder(ask, self.label(target)))
 
+    def leg(self, continued: Continued, target: Target, mode: Literal["prefill", "replay"]) -> Translation:
+        """One attempt's part of an answer that others may go on with."""
+        return continued.leg(target.dialect.decoder(self.ask()), mode=mode)
+
     def relay(self) -> Translation:
         return dialects.relay(self.operation, hide_usage=self.peek is not None and not self.peek.include_usage)
 
@@ -169,6 +196,10 @@ class Exchange:
     def commit(self, attempt: Attempt, piece: bytes) -> None:
         """Content has come: from here on the answer is this attempt's, and `piece` is the first of it."""
         self._first_due = NEVER
+        self.content = True
+        if self.race is not None:
+            self.attempt = attempt
+            self.race.won(attempt)
         if self.opened:
             self.write(piece)
         else:
@@ -264,8 +295,7 @@ class Exchange:
             self._burst.flush()
         if self.seat is not None:
             self.seat.leave()
-        if self.attempt is not None:
-            self.attempt.stop(SitsError(Code.CLIENT_CLOSED, "the client went away"))
+        self._give_up(SitsError(Code.CLIENT_CLOSED, "the client went away"))
 
     def on_pause(self) -> None:
         if self.attempt is not None and self.attempt.call is not None:
@@ -277,8 +307,22 @@ class Exchange:
 
     def cut(self, error: SitsError) -> None:
         """End it now; the client is told, in-band if need be."""
-        if self.attempt is not None:
+        self._give_up(error)
+
+    def _give_up(self, error: SitsError) -> None:
+        self.ending = error
+        if self.race is not None:
+            self.race.stop(error)
+        elif self.attempt is not None:
             self.attempt.stop(error)
+        elif self.waiting is not None and not self.waiting.happened:
+            self.waiting.happen()
+
+    def pause(self, seconds: float) -> Moment:
+        """Nobody is asked for so long, unless it is over before."""
+        self.waiting = moment = Moment()
+        self.service.loop.call_later(seconds, _happen, moment)
+        return moment
 
     # What the sweep tells us.
 
@@ -292,6 +336,7 @@ class Exchange:
 
     def settle(self, attempt: Attempt) -> None:
         """The answer is complete but its body goes on: some servers never end it. Soon it is ended for them."""
+        self.attempt = attempt
         self._first_due = self.due = perf_counter() + SETTLE_SECONDS
 
     def expire(self, now: float) -> None:
@@ -319,3 +364,8 @@ class Exchange:
             else:
                 self.open(None, COMMENT)
         self.due = min(self._first_due, self._comment_due)
+
+
+def _happen(moment: Moment) -> None:
+    if not moment.happened:
+        moment.happen()

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
+from typing import Literal
 
 import msgspec
 
@@ -24,8 +25,10 @@ from sits.dialects.peek import has_image, peek
 from sits.engines.base import Deadlines, Headers, Outgoing
 from sits.gateway.attempt import Attempt
 from sits.gateway.billing import bill
+from sits.gateway.conduct import Conduct
 from sits.gateway.exchange import Exchange
 from sits.gateway.quotas import reserve
+from sits.gateway.race import Race, outrun
 from sits.gateway.recall import Recall, RouteCache, not_cached
 from sits.gateway.remembering import Remembering
 from sits.gateway.renewal import Renewal
@@ -33,7 +36,8 @@ from sits.gateway.response_history import previous_of
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.estimate import ask_tokens
 from sits.inner.event import Usage, Used
-from sits.routing.plan import after_too_long
+from sits.resilience.attempts import Course, Kind
+from sits.resilience.attempts.course import BROKEN
 from sits.routing.target import Target
 from sits.state.cache.answer import Answer
 
@@ -97,6 +101,8 @@ def plan(x: Exchange) -> None:
     if x.key is not None and not x.key.allows(x.peek.model):
         raise SitsError(Code.FORBIDDEN, f"this key may not use {x.requested!r}", param="model")
     x.choice = choice
+    x.conduct = x.table.conducts[choice.name]
+    x.total = choice.total
     needs = x.peek.needs
     if "vision" not in choice.common and has_image(x.request.body):
         needs = needs | {"vision"}
@@ -248,82 +254,189 @@ async def hold_use(x: Exchange) -> None:
 
 
 async def run(x: Exchange) -> Attempt:
-    """Try the targets in order until one answers; the only place where anything is tried again.
-
-    Another target is tried only while no content has reached the client and only for errors that say so. A prompt that is
-    too long may go to a target with a larger context. No target is tried twice.
+    """Ask targets until one answers; the only place where anything is asked again. Who is next is `Course`'s to say.
 
     Raises:
         SitsError: what the last one said.
     """
     assert x.plan is not None
-    pending = list(x.plan.targets)
+    assert x.conduct is not None
+    conduct, targets = x.conduct, x.plan.targets
     if x.request.headers.get(b"x-sits-fallback") == b"off":
-        del pending[1:]
+        targets = targets[:1]
+    course = Course(conduct.rules, targets)
+    for budget in conduct.budgets:
+        budget.request(perf_counter())
+    target, kind = course.begin(), Kind.FIRST
     error: SitsError | None = None
-    while pending:
-        target = pending.pop(0)
-        try:
-            request, translate = prepare(x, target)
-        except SitsError as refusal:
-            if refusal.code is not Code.UNSUPPORTED:
-                raise
-            x.skipped_targets.append((target.name, refusal.message))
-            error = error or refusal
+    while True:
+        attempt = begin(x, target, kind)
+        if attempt is None:
+            error = error or unsupported(x)
+            following = course.skipped()
+            if following is None:
+                raise error
+            target = following
             continue
-        attempt = await attempt_one(x, target, request, translate)
+        if conduct.lateness is None:
+            await attempt.over
+            end(x, attempt)
+        else:
+            attempt = await race(x, attempt, course, conduct)
         error = attempt.error
         if error is None:
             if x.remembering is not None and attempt.translation is None:
                 # A whole answer can be gone on from when the client has it, whatever happens to this process.
                 await x.service.loop.create_task(x.remembering.kept(attempt.body))
             return attempt
-        if attempt.committed:
-            break
-        if error.code is Code.CONTEXT_TOO_LONG:
-            pending = list(after_too_long(target, pending))
-        elif error.remedy is not Remedy.TRY_ELSEWHERE or late(x):
-            break
-    assert error is not None
-    raise error
+        step = course.failed(
+            attempt.target,
+            error,
+            content=x.content,
+            started=attempt.started,
+            answered=attempt.status,
+            now=perf_counter(),
+            late=late(x),
+        )
+        if step is None:
+            raise broken_off(error) if x.content else error
+        if step.pause:
+            await x.pause(step.pause)
+            if x.ending is not None:
+                raise x.ending
+        target, kind = step.target, step.kind
 
 
-async def attempt_one(x: Exchange, target: Target, request: Outgoing, translate: Callable[[], Translation] | None) -> Attempt:
-    """One try, seen to its end: `error` of what comes back says how it went."""
-    attempt = Attempt(x, target, translate)
-    x.attempt = attempt
+def begin(x: Exchange, target: Target, kind: Kind) -> Attempt | None:
+    """Ask a target; None when its dialect has no words for the request.
+
+    Raises:
+        SitsError: the request is at fault; the answer so far cannot be gone on with.
+    """
+    try:
+        request, translate = prepare(x, target, kind)
+    except SitsError as refusal:
+        if refusal.code is not Code.UNSUPPORTED:
+            raise
+        x.skipped_targets.append((target.name, refusal.message))
+        return None
+    attempt = Attempt(x, target, translate, kind)
+    if kind is not Kind.HEDGE:
+        x.attempt = attempt
     x.attempts.append(attempt)
-    if x.gone:
-        attempt.stop(SitsError(Code.CLIENT_CLOSED, "the client went away"))
+    if x.ending is not None or x.gone:
+        attempt.stop(x.ending or SitsError(Code.CLIENT_CLOSED, "the client went away"))
     else:
-        if translate is not None:
+        if translate is not None and kind is not Kind.HEDGE:
             x.watch(attempt, attempt.sent)
         attempt.start(request, deadlines(x, target))
-    await attempt.over
-    check(x, attempt)
-    x.attempt = None
     return attempt
+
+
+def end(x: Exchange, attempt: Attempt) -> None:
+    """An attempt is over: read what it amounts to."""
+    check(x, attempt)
+    if x.attempt is attempt:
+        x.attempt = None
+
+
+def unsupported(x: Exchange) -> SitsError:
+    """No target has words for the request: what the first of them lacks."""
+    return SitsError(Code.UNSUPPORTED, x.skipped_targets[0][1])
+
+
+def broken_off(error: SitsError) -> SitsError:
+    """The client has half of an answer, and nobody could go on with it: said as what it is, whatever the last one failed of."""
+    if error.code in BROKEN or error.remedy is not Remedy.TRY_ELSEWHERE:
+        return error
+    return SitsError(Code.STREAM_BROKEN, f"the answer broke off, and could not be gone on with: {error.message}")
+
+
+async def race(x: Exchange, first: Attempt, course: Course, conduct: Conduct) -> Attempt:
+    """See attempts to their end of which a second one is begun when the first one is late; the winner, or the last to fail."""
+    x.race = runners = Race()
+    runners.enter(first)
+    if first.over.happened:
+        runners.tell()
+    if first.kind is not Kind.CONTINUATION:
+        runners.wait(x.service.loop, conduct.late_after())
+    last = first
+    try:
+        while runners.running:
+            await runners.news
+            runners.fresh()
+            over = runners.ended()
+            for attempt in over:
+                end(x, attempt)
+                if attempt.error is None or attempt.error.code is not Code.OUTRUN:
+                    last = attempt
+            if over and last.error is None:
+                lose(x, runners, over, last)
+                winner_last(x, last)
+                return last
+            if x.attempt is None and runners.running:
+                x.attempt = runners.running[0]
+                if x.stream and not x.content:
+                    x.watch(x.attempt, perf_counter())
+            if runners.is_late:
+                runners.is_late, runners.hedged = False, True
+                hedge(x, runners, course)
+        winner_last(x, last)
+        return last
+    finally:
+        runners.end_timer()
+        x.race = None
+
+
+def lose(x: Exchange, runners: Race, over: list[Attempt], winner: Attempt) -> None:
+    """End those that still run, and say of those that were done at the same moment that they came second."""
+    runners.won(winner)
+    for attempt in runners.ended():
+        end(x, attempt)
+    for attempt in over:
+        if attempt is not winner and attempt.error is None:
+            attempt.error = outrun(winner)
+
+
+def hedge(x: Exchange, runners: Race, course: Course) -> None:
+    """Ask a second target beside the first, if the route can afford it."""
+    step = course.slow(perf_counter())
+    if step is None or x.content or not runners.running:
+        return
+    try:
+        attempt = begin(x, step.target, Kind.HEDGE)
+    except SitsError:
+        return  # It breaks this target's contract; the first one is still at it.
+    if attempt is not None:
+        runners.enter(attempt)
+        if attempt.over.happened:
+            runners.tell()
+
+
+def winner_last(x: Exchange, attempt: Attempt) -> None:
+    """Books and headers take the last attempt for the one that was answered with."""
+    x.attempts.remove(attempt)
+    x.attempts.append(attempt)
 
 
 def late(x: Exchange) -> bool:
     """Whether the request's own deadline has passed: then nobody else is asked, who would be billed for nothing."""
-    assert x.choice is not None
-    return x.choice.total is not None and perf_counter() - x.admitted >= x.choice.total
+    return x.total is not None and perf_counter() - x.admitted >= x.total
 
 
 def deadlines(x: Exchange, target: Target) -> Deadlines:
     """The target's deadlines; a later attempt gets what is left of the request's own."""
-    assert x.choice is not None
-    if len(x.attempts) == 1 and x.choice.total is None:
+    if len(x.attempts) == 1 and x.total is None:
         return target.deadlines
-    left = (x.choice.total or target.deadlines.total) - (perf_counter() - x.admitted)
+    left = (x.total if x.total is not None else target.deadlines.total) - (perf_counter() - x.admitted)
     return msgspec.structs.replace(target.deadlines, total=max(0.001, min(left, target.deadlines.total)))
 
 
-def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:
+def prepare(x: Exchange, target: Target, kind: Kind) -> tuple[Outgoing, Callable[[], Translation] | None]:
     """The request as this target wants it, and how its streamed answer is to be turned into ours.
 
-    Same dialect on both sides: the client's bytes with the target's own model id in them. Otherwise through the inner form.
+    Same dialect on both sides: the client's bytes with the target's own model id in them. Otherwise through the inner form, and
+    also where the route goes on with broken streams.
 
     Raises:
         SitsError: `unsupported`, the target's dialect has no words for something that is asked.
@@ -333,6 +446,8 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         target.contract.check_request(x.request.body)
     dialect, stream = target.dialect, x.peek.stream
     path = dialect.relays.get(x.operation)
+    if stream and x.conduct is not None and x.conduct.continues:
+        return continuable(x, target, kind)
     extra: Headers = []
     translate: Callable[[], Translation] | None
     if path is not None:
@@ -351,6 +466,27 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         extra.extend(prepared.headers)
         translate = partial(x.bridge, target) if stream else None
     return Outgoing(b"POST", path.encode(), outbound(x, extra), body, target.fixed), translate
+
+
+def continuable(x: Exchange, target: Target, kind: Kind) -> tuple[Outgoing, Callable[[], Translation] | None]:
+    """As `prepare`, such that another target can go on where this one breaks off; a continuation goes on.
+
+    Raises:
+        SitsError: as `prepare`; `stream_broken`, the answer so far cannot be gone on with.
+    """
+    from sits.dialects.continued import Continued  # Few routes go on with streams.
+
+    ask = x.ask()
+    mode: Literal["prefill", "replay"] = "prefill"
+    if x.continued is None:
+        x.continued = Continued(ask, x.client.encoder(ask, x.label(target)))
+    elif kind is Kind.CONTINUATION:
+        mode = "prefill" if "prefill" in target.capabilities or x.operation == "completions" else "replay"
+        ask = x.continued.next_ask(mode == "prefill")
+    prepared = target.dialect.write(ask, target.upstream_model)
+    headers = outbound(x, list(prepared.headers))
+    request = Outgoing(b"POST", prepared.path.encode(), headers, prepared.body, target.fixed)
+    return request, partial(x.leg, x.continued, target, mode)
 
 
 ANTHROPIC = frozenset(("messages", "count_tokens"))

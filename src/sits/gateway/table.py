@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from sits import __version__, dialects
 from sits.engines.base import Deadlines, Engine, Headers, field_lines
 from sits.engines.unusable import UnusableEngine
+from sits.gateway.conduct import Conduct
 from sits.gateway.quotas import QuotaTable
 from sits.gateway.recall import route_cache
 from sits.gateway.wire import lines_of
@@ -38,6 +39,7 @@ class Table:
         "_loop",
         "authenticator",
         "caches",
+        "conducts",
         "engines",
         "live",
         "prices",
@@ -69,6 +71,8 @@ class Table:
         """What answers say of the name that was asked for, in wire form."""
         self.caches = {name: cache for name, resolved in snapshot.names.items() if (cache := route_cache(resolved)) is not None}
         """What is kept, by the names that can be asked for; empty where no route keeps anything."""
+        self.conducts = {choice.name: Conduct(choice.route) for choice in made.values()}
+        """How each choice deals with what goes wrong, by its own name."""
         self.prices = {name: price_of(model.spec.cost) for name, model in snapshot.models.items()}
         limited = {name: route.spec.quota for name, route in snapshot.routes.items() if route.spec.quota is not None}
         self.quotas = QuotaTable(tuple(snapshot.keys.values()), limited, snapshot.settings)

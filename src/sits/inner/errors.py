@@ -46,6 +46,7 @@ class Code(enum.StrEnum):
     HEADERS_TOO_LARGE = "headers_too_large"
     RATE_LIMITED = "rate_limited"
     CLIENT_CLOSED = "client_closed_request"
+    OUTRUN = "outrun"
     INTERNAL = "internal_error"
     UPSTREAM_REJECTED = "upstream_rejected"
     UPSTREAM_AUTH = "upstream_auth_failed"
@@ -96,6 +97,9 @@ CODES: dict[Code, CodeRow] = {
     Code.HEADERS_TOO_LARGE: CodeRow(431, Remedy.FIX_REQUEST, "The request headers are larger than the limit."),
     Code.RATE_LIMITED: CodeRow(429, Remedy.WAIT, "A limit of this gateway is reached."),
     Code.CLIENT_CLOSED: CodeRow(499, Remedy.START_OVER, "The client went away before the answer was complete; only ever logged."),
+    Code.OUTRUN: CodeRow(
+        499, Remedy.START_OVER, "Another target, asked beside this one, had its answer first; only ever logged, of an attempt."
+    ),
     Code.INTERNAL: CodeRow(500, Remedy.REPORT, "A defect of the gateway."),
     Code.UPSTREAM_REJECTED: CodeRow(
         400, Remedy.FIX_REQUEST, "The model server refused the request; its status, code and message are passed on."

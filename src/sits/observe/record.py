@@ -32,6 +32,8 @@ class Attempt(msgspec.Struct, gc=False):
     """Stream events, or pieces of the body, that arrived."""
     why: str = ""
     """The message of the failure, or why this target was chosen."""
+    kind: str = "first"
+    """Why it was asked: first, next, again, larger, hedge, continuation."""
 
 
 class Draw(msgspec.Struct, frozen=True, gc=False):

@@ -55,6 +55,7 @@ DATA_PLANE: tuple[tuple[int, Code], ...] = (
 UNLISTED = {
     Code.METHOD_NOT_ALLOWED: "it comes for methods that are not here",
     Code.CLIENT_CLOSED: "nobody is there to read it",
+    Code.OUTRUN: "it is the end of one attempt, never of a request",
     Code.STREAM_BROKEN: "the status went out before: it is the last event of the stream",
     Code.STREAM_STALLED: "the status went out before: it is the last event of the stream",
 }

@@ -1,0 +1,38 @@
+"""How a route deals with what goes wrong, compiled with the table: one object that the spine looks at.
+
+What a route does not declare is None or empty here, and costs a look. What must outlive a reload (breakers, gates) is in
+`Standing`, and is only referred to.
+"""
+
+from __future__ import annotations
+
+from sits.resilience.attempts import Lateness, Rules
+from sits.resources.kinds import Route
+
+
+class Conduct:
+    """Of one name that can be asked for."""
+
+    __slots__ = ("budgets", "colour_required", "continues", "hedge_seconds", "ladder", "lateness", "rules", "shadow")
+
+    def __init__(self, route: Route | None) -> None:
+        spec = route.spec if route is not None else None
+        hedge = spec.hedge if spec is not None else None
+        self.continues = spec is not None and spec.on_broken_stream == "continue"
+        self.rules = Rules(
+            spec.retry if spec is not None else None,
+            continues=self.continues,
+            hedge_share=hedge.share if hedge is not None else None,
+        )
+        self.budgets = tuple(self.rules.budgets)
+        self.lateness = Lateness() if hedge is not None else None
+        self.hedge_seconds = hedge.after_ms / 1e3 if hedge is not None and hedge.after_ms is not None else None
+        self.ladder = spec.ladder if spec is not None else None
+        self.shadow = spec.shadow if spec is not None else None
+        self.colour_required = spec is not None and spec.colour == "required"
+
+    def late_after(self) -> float | None:
+        """Seconds without content after which a second target is asked; None while nobody knows."""
+        if self.hedge_seconds is not None:
+            return self.hedge_seconds
+        return self.lateness.p95 if self.lateness is not None else None
