@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from gateway_rig import QUICK, Gateway, inside_loop, model, route
+from gateway_rig import QUICK, Gateway, inside_loop, model, route, settings
 from gateway_wires import PATHS, PROMPT, WIRES, request, said, streamed
 
 from sits.engines.scripted import AGAIN, READ, RESET, ScriptedServer, answer, chunk
@@ -74,6 +74,7 @@ async def test_an_error_goes_to_the_next_target_or_keeps_its_status_and_code(
             model("one", bad.url, engine, apiKey="env:KEY"),
             model("two", second.url, engine),
             route("r", "one", fallbacks=("two",)),
+            settings(breaker={"enabled": False}),
         ) as gateway,
     ):
         for what, (_, elsewhere, status, code, retry) in ERRORS.items():
@@ -175,6 +176,7 @@ async def test_shares_follow_the_weights_and_the_rest_follows_in_order(tmp_path:
             tmp_path,
             *[model(name, server.url) for name in ("a", "b", "c", "spare", "f1", "f2")],
             route("r", ("a", 6), ("b", 3), ("c", 1), ("spare", 0), fallbacks=("f1", "f2")),
+            settings(breaker={"enabled": False}),
         ) as gateway,
     ):
         gateway.node.service.random = random.Random(7).random

@@ -114,7 +114,7 @@ class MessageEncoder:
     `message_start` waits for the first content, so that usage which the server said before it is in it.
     """
 
-    __slots__ = ("_blocks", "_finish", "_identity", "_index", "_open", "_started", "_usage")
+    __slots__ = ("_blocks", "_finish", "_identity", "_index", "_open", "_started", "_usage", "continued")
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
@@ -124,6 +124,7 @@ class MessageEncoder:
         self._started = Started()
         self._finish: Finish | None = None
         self._usage: Usage | None = None
+        self.continued: tuple[str, ...] = ()
 
     def feed(self, event: Event) -> bytes:
         if isinstance(event, Used):
@@ -143,7 +144,10 @@ class MessageEncoder:
             out.append(self._start())
         finish = self._finish or Finish("stop")
         delta = {"stop_reason": stop_reason(finish), "stop_sequence": finish.stop_sequence}
-        out.append(_event({"type": "message_delta", "delta": delta, "usage": words.wire_usage(self._usage)}))
+        said: dict[str, Any] = {"type": "message_delta", "delta": delta, "usage": words.wire_usage(self._usage)}
+        if self.continued:
+            said["sits_continued"] = self.continued
+        out.append(_event(said))
         out.append(_event({"type": "message_stop"}))
         return b"".join(out)
 

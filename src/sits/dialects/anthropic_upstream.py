@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from sits.dialects import anthropic_words as words
 from sits.dialects.anthropic_answer import MessageDecoder, read_count, read_message
 from sits.dialects.anthropic_parts import write_system, write_turns
 from sits.dialects.base import Decoder, Prepared
+from sits.dialects.continued_prefix import begun, refuse_formed
 from sits.dialects.intake import encode, unsupported
 from sits.dialects.losses import refuse_losses
 from sits.inner.ask import Ask, Operation, Sampling, Tool
@@ -41,6 +44,10 @@ class Anthropic:
         if ask.operation in ("completions", "embeddings"):
             raise unsupported("model", f"A server of kind 'anthropic' cannot serve {ask.operation}.")
         refuse_losses(ask, "A server of kind 'anthropic'", _SAYS)
+        if ask.prefix:
+            # White space at the end of a text to go on from is refused there, and so is reasoning before it.
+            refuse_formed(ask, "A server of kind 'anthropic'")
+            ask = msgspec.structs.replace(ask, prefix=ask.prefix.rstrip())
         body = _conversation(ask, model)
         if ask.operation == "count_tokens":
             return Prepared(COUNT_PATH, encode(body), VERSION)
@@ -70,7 +77,7 @@ def _conversation(ask: Ask, model: str) -> dict[str, Any]:
     body["model"] = model
     if (system := write_system(ask.messages, same_family=own)) is not None:
         body["system"] = system
-    body["messages"] = write_turns(ask.messages, same_family=own)
+    body["messages"] = write_turns(begun(ask, joined=True), same_family=own)
     if ask.tools:
         kept = _beside(ask, "tool_extra")
         body["tools"] = [{**_tool(tool), **kept.get(str(at), {})} for at, tool in enumerate(ask.tools)]
@@ -113,7 +120,9 @@ def _tool_choice(ask: Ask) -> dict[str, Any] | None:
 
 
 def _thinking(ask: Ask) -> dict[str, Any] | None:
-    """A budget where one was given; else the model decides how much, led by the effort."""
+    """A budget where one was given; else the model decides how much, led by the effort. None in the middle of an answer."""
+    if ask.prefix:
+        return None
     if kept := _beside(ask, "thinking"):
         return kept
     thinking = ask.thinking

@@ -63,6 +63,9 @@ class Decoder(Protocol):
 class Encoder(Protocol):
     """Writes a streamed client answer."""
 
+    continued: tuple[str, ...]
+    """Targets that went on with the answer where the one before broke off: the last events name them."""
+
     def feed(self, event: Event) -> bytes:
         """The wire form of one event; may be empty."""
 

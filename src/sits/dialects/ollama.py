@@ -12,6 +12,7 @@ from typing import Any
 from sits.dialects import openai_errors
 from sits.dialects.anthropic_parts import arguments_of
 from sits.dialects.base import Decoder, Prepared
+from sits.dialects.continued_prefix import begun, refuse_formed
 from sits.dialects.intake import encode, unsupported
 from sits.dialects.losses import refuse_losses
 from sits.dialects.ollama_answer import LineStreamDecoder, read_answer, read_vectors
@@ -66,7 +67,11 @@ class Ollama:
 
 def _chat(ask: Ask, model: str) -> dict[str, Any]:
     refuse_losses(ask, _SERVER, _SAYS)
-    body = {"model": model, "messages": _messages(ask.messages), **_shared(ask)}
+    refuse_formed(ask, _SERVER)
+    # An assistant message at the end is always gone on with there; reasoning comes before the text, so there is none any more.
+    body = {"model": model, "messages": _messages(begun(ask, joined=True)), **_shared(ask)}
+    if ask.prefix:
+        body["think"] = False
     # There is no tool choice; to forbid tools is to offer none.
     if ask.tools and not (ask.tool_choice is not None and ask.tool_choice.mode == "none"):
         body["tools"] = [

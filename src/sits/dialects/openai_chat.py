@@ -291,7 +291,7 @@ def _call_id(identity: Identity, index: int, call: int) -> str:
 class ChatEncoder:
     """Events to chat chunks. The role goes out with the first event of each choice."""
 
-    __slots__ = ("_ask", "_called", "_head", "_identity", "_opened", "_usage")
+    __slots__ = ("_ask", "_called", "_head", "_identity", "_opened", "_usage", "continued")
 
     def __init__(self, ask: Ask, identity: Identity) -> None:
         self._ask = ask
@@ -305,6 +305,7 @@ class ChatEncoder:
         self._opened: set[int] = set()
         self._called: set[tuple[int, int]] = set()
         self._usage: Usage | None = None
+        self.continued: tuple[str, ...] = ()
 
     def feed(self, event: Event) -> bytes:
         if isinstance(event, Used):
@@ -358,6 +359,8 @@ class ChatEncoder:
             **self._head,
             "choices": [{"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}],
         }
+        if finish is not None and self.continued:
+            chunk["sits_continued"] = self.continued
         if self._ask.include_usage:
             chunk["usage"] = None
         return sse.encode(encode(chunk))

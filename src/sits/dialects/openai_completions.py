@@ -110,7 +110,7 @@ class Completions:
 class CompletionsEncoder:
     """Events to completion chunks. This form has no words for reasoning, refusals and tool calls: they are not asked for."""
 
-    __slots__ = ("_ask", "_head", "_usage")
+    __slots__ = ("_ask", "_head", "_usage", "continued")
 
     def __init__(self, ask: Ask, identity: Identity) -> None:
         self._ask = ask
@@ -121,6 +121,7 @@ class CompletionsEncoder:
             "model": identity.model,
         }
         self._usage: Usage | None = None
+        self.continued: tuple[str, ...] = ()
 
     def feed(self, event: Event) -> bytes:
         if isinstance(event, Used):
@@ -137,6 +138,8 @@ class CompletionsEncoder:
     def _chunk(self, index: int, text: str, logprobs: Any, finish: str | None) -> bytes:
         choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
         chunk = {**self._head, "choices": [choice]}
+        if finish is not None and self.continued:
+            chunk["sits_continued"] = self.continued
         if self._ask.include_usage:
             chunk["usage"] = None
         return sse.encode(encode(chunk))

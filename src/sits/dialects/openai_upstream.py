@@ -9,10 +9,12 @@ import msgspec
 
 from sits.dialects import openai_errors
 from sits.dialects.base import Decoder, Prepared
+from sits.dialects.continued_prefix import FORMED, begun, refuse_formed
 from sits.dialects.intake import encode, unsupported
 from sits.dialects.openai_answer import StreamDecoder, read_embeddings, read_whole_answer
 from sits.dialects.openai_messages import write_messages
-from sits.inner.ask import Ask, Operation, OutputFormat, Sampling, Thinking
+from sits.dialects.responses_answer import is_response, read_response
+from sits.inner.ask import Ask, Message, Operation, OutputFormat, Sampling, Thinking
 from sits.inner.errors import SitsError
 from sits.inner.event import Event
 
@@ -46,6 +48,10 @@ class Quirks(msgspec.Struct, frozen=True):
     """Whether `/v1/responses` may be relayed to it."""
     counts: bool = False
     """Whether it answers Anthropic's `/v1/messages/count_tokens`."""
+    prefill: Literal["asked", "always"] | None = None
+    """Whether it goes on from an assistant message at the end when it is asked to, whatever it is asked, or never."""
+    prefill_formed: bool = False
+    """Whether it goes on in the middle of JSON that is held to a schema: its grammar is moved along the text so far."""
 
 
 ROWS = (
@@ -58,9 +64,9 @@ ROWS = (
         thinking_off="effort",
         responses=True,
     ),
-    Quirks("vllm"),
-    Quirks("sglang"),
-    Quirks("llamacpp", counts=True),
+    Quirks("vllm", prefill="asked"),
+    Quirks("sglang", prefill="asked"),
+    Quirks("llamacpp", counts=True, prefill="asked", prefill_formed=True),
 )
 
 
@@ -89,7 +95,7 @@ class OpenAIUpstream:
     def _chat(self, ask: Ask, model: str) -> dict[str, Any]:
         quirks = self._quirks
         messages = write_messages(
-            ask.messages, same_family=ask.operation in _OWN, developer=quirks.developer, reasoning=quirks.reasoning
+            self._messages(ask), same_family=ask.operation in _OWN, developer=quirks.developer, reasoning=quirks.reasoning
         )
         body = {**_extra(ask), "model": model, "messages": messages, **self._sampling(ask.sampling, quirks.max_tokens)}
         if ask.sampling.logprobs:
@@ -106,9 +112,35 @@ class OpenAIUpstream:
             body["parallel_tool_calls"] = ask.parallel_tool_calls
         if ask.output is not None:
             body["response_format"] = _format(ask.output)
-        if ask.thinking is not None:
+        if ask.prefix:
+            self._go_on(body)
+        elif ask.thinking is not None:
             self._thinking(ask.thinking, body)
         return self._ending(ask, body)
+
+    def _messages(self, ask: Ask) -> tuple[Message, ...]:
+        """The conversation, with the text at its end that the answer begins with already.
+
+        Raises:
+            SitsError: `unsupported`: such a text has no form here.
+        """
+        if not ask.prefix:
+            return ask.messages
+        server, quirks = f"A server of kind '{self.name}'", self._quirks
+        if quirks.prefill is None:
+            raise unsupported("messages", f"{server} cannot go on with an answer that has begun.")
+        if not quirks.prefill_formed or any(ask.extra.get(name) for name in FORMED):
+            refuse_formed(ask, server)
+        # llama.cpp's server goes on from what the client itself put at the end, even if it is not asked to.
+        joined = quirks.prefill == "always" or quirks.prefill_formed or ask.extra.get("continue_final_message") is True
+        return begun(ask, joined=joined)
+
+    def _go_on(self, body: dict[str, Any]) -> None:
+        """Have the server go on with the last message. It is past its reasoning, and llama.cpp refuses the two together."""
+        if self._quirks.prefill == "asked":
+            body["continue_final_message"] = True
+            body["add_generation_prompt"] = False
+            self._thinking(Thinking(enabled=False), body)
 
     def _completions(self, ask: Ask, model: str) -> dict[str, Any]:
         body = {**_extra(ask), "model": model, "prompt": _texts(ask.prompts), **self._sampling(ask.sampling, "max_tokens")}
@@ -155,6 +187,8 @@ class OpenAIUpstream:
     def whole(self, ask: Ask, body: bytes) -> list[Event]:
         if ask.operation == "embeddings":
             return read_embeddings(body)
+        if ask.operation == "responses" and self._quirks.responses and is_response(body):
+            return read_response(body)
         return read_whole_answer(body)
 
     def decoder(self, ask: Ask) -> Decoder:

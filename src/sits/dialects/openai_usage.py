@@ -106,6 +106,8 @@ def wire_usage(usage: Usage, *, embeddings: bool = False) -> dict[str, Any]:
         known["prompt_tokens_details"] = said
     if usage.reasoning is not None:
         known["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    if usage.estimated and known:
+        known["sits_estimated"] = True
     return known
 
 

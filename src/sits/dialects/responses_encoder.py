@@ -107,7 +107,7 @@ class _Item:
 class ResponseEncoder:
     """Events to the events of a streamed response."""
 
-    __slots__ = ("_ask", "_by_call", "_finish", "_head", "_identity", "_items", "_number", "_summary", "_usage")
+    __slots__ = ("_ask", "_by_call", "_finish", "_head", "_identity", "_items", "_number", "_summary", "_usage", "continued")
 
     def __init__(self, ask: Ask, identity: Identity) -> None:
         self._ask = ask
@@ -118,6 +118,7 @@ class ResponseEncoder:
         self._number = 0
         self._finish: Finish | None = None
         self._usage: Usage | None = None
+        self.continued: tuple[str, ...] = ()
         reasoning = ask.extra.get("reasoning")
         # A client that asked for summaries shows those and nothing else, so the reasoning comes as one.
         self._summary = isinstance(reasoning, dict) and bool(reasoning.get("summary") or reasoning.get("generate_summary"))
@@ -157,6 +158,7 @@ class ResponseEncoder:
             "incomplete_details": None if cut is None else {"reason": cut},
             "output": [item.fields for item in self._items],
             "usage": wire_usage(self._usage),
+            **({"sits_continued": self.continued} if self.continued else {}),
         }
 
     def _event(self, kind: str, **fields: Any) -> bytes:

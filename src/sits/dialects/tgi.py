@@ -20,7 +20,7 @@ from sits.inner.errors import Code, SitsError
 from sits.inner.event import Event
 
 _SERVER = "A server of kind 'tgi'"
-_CHAT = OpenAIUpstream(Quirks("tgi", top_k=False, reasoning=None))
+_CHAT = OpenAIUpstream(Quirks("tgi", top_k=False, reasoning=None, prefill="always"))
 _CHAT_SAYS = frozenset({"tools", "required", "json_schema", "logprobs", "seed", "penalties", "logit_bias"})
 _TEXT_SAYS = frozenset({"json_schema", "logprobs", "seed", "penalties", "echo"})
 
@@ -40,6 +40,9 @@ class Tgi:
             raise unsupported("model", f"{_SERVER} cannot serve {ask.operation}.")
         # It takes `n`, `parallel_tool_calls` and a bare `json_object` without an error, and does nothing about them.
         refuse_losses(ask, _SERVER, _CHAT_SAYS)
+        if ask.prefix and ask.tools:
+            # It writes what it says of the tools at the end of the last message, which would be in the middle of the answer.
+            raise unsupported("tools", f"{_SERVER} cannot go on with an answer that has begun when there are tools.")
         return _CHAT.write(ask, model)
 
     def whole(self, ask: Ask, body: bytes) -> list[Event]:

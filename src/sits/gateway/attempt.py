@@ -46,6 +46,7 @@ class Attempt:
         "kind",
         "over",
         "over_at",
+        "probe",
         "race",
         "reading",
         "sent",
@@ -61,6 +62,8 @@ class Attempt:
         self.target = target
         self.kind = kind
         """Why this target is asked."""
+        self.probe = 0
+        """Its place among those that try whether a target is well again; 0 for none."""
         self.race: Race | None = None
         """Whom it runs against, where the route hedges."""
         self.over = Moment()
@@ -107,6 +110,10 @@ class Attempt:
                 self.exchange.write(out)
             else:
                 self._commit(out)
+        elif not self.first and translation.pieces:
+            # It speaks, though nothing of it may go out yet: tool calls that are held, reasoning that is kept back.
+            self.first = perf_counter()
+            self.exchange.heard(self)
         if translation.fault is not None:
             self._stop(translation.fault)
         elif translation.finished:
@@ -174,7 +181,8 @@ class Attempt:
 
     def _commit(self, piece: bytes) -> None:
         self.committed = True
-        self.first = perf_counter()
+        if not self.first:
+            self.first = perf_counter()
         self.exchange.commit(self, piece)
 
     def _stop(self, error: SitsError) -> None:
@@ -193,6 +201,10 @@ class Attempt:
         self.over.happen()
         if self.race is not None:
             self.race.tell()
+
+    def made(self) -> Translation | None:
+        """A translation of its answer, for one that came whole where a stream was asked for."""
+        return self._translate() if self._translate is not None else None
 
     @property
     def started(self) -> bool:

@@ -7,15 +7,29 @@ What a route does not declare is None or empty here, and costs a look. What must
 from __future__ import annotations
 
 from sits.resilience.attempts import Lateness, Rules
+from sits.resilience.qos.gate import Gate
 from sits.resources.kinds import Route
+from sits.resources.reliability import Priority
 
 
 class Conduct:
     """Of one name that can be asked for."""
 
-    __slots__ = ("budgets", "colour_required", "continues", "hedge_seconds", "ladder", "lateness", "rules", "shadow")
+    __slots__ = (
+        "budgets",
+        "colour_required",
+        "continues",
+        "gate",
+        "hedge_seconds",
+        "ladder",
+        "lateness",
+        "priority",
+        "qos",
+        "rules",
+        "shadow",
+    )
 
-    def __init__(self, route: Route | None) -> None:
+    def __init__(self, route: Route | None, gate: Gate | None = None) -> None:
         spec = route.spec if route is not None else None
         hedge = spec.hedge if spec is not None else None
         self.continues = spec is not None and spec.on_broken_stream == "continue"
@@ -29,6 +43,10 @@ class Conduct:
         self.hedge_seconds = hedge.after_ms / 1e3 if hedge is not None and hedge.after_ms is not None else None
         self.ladder = spec.ladder if spec is not None else None
         self.shadow = spec.shadow if spec is not None else None
+        self.qos = spec.qos if spec is not None else None
+        self.priority: Priority = self.qos.priority if self.qos is not None else "P1"
+        self.gate = gate
+        """Where requests wait for their turn, if the service has classes."""
         self.colour_required = spec is not None and spec.colour == "required"
 
     def late_after(self) -> float | None:

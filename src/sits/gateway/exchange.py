@@ -7,7 +7,7 @@ that runs. It makes no decisions: those are the spine's.
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from sits import dialects
 from sits.dialects.base import ClientDialect, Identity, Translation
@@ -21,6 +21,8 @@ from sits.inner.ask import Ask, Operation
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import NEVER
 from sits.observe.anatomy import Anatomy, Marks, anatomy, server_timing
+from sits.resilience.colours import PLAIN, Tint
+from sits.resilience.qos.classes import P1
 from sits.routing.plan import Choice, Plan
 from sits.routing.target import Target
 from sits.security.keys import KeyIdentity
@@ -28,6 +30,8 @@ from sits.state.cache.flight import Seat
 
 if TYPE_CHECKING:
     from sits.dialects.continued import Continued
+    from sits.dialects.continued_leg import Onset
+    from sits.gateway.admission import Place
     from sits.gateway.attempt import Attempt
     from sits.gateway.conduct import Conduct
     from sits.gateway.quotas import Held
@@ -79,7 +83,9 @@ class Exchange:
         "operation",
         "parts",
         "peek",
+        "place",
         "plan",
+        "priority",
         "race",
         "remembering",
         "request",
@@ -90,6 +96,7 @@ class Exchange:
         "skipped_targets",
         "status",
         "table",
+        "tint",
         "total",
         "trace",
         "waiting",
@@ -116,6 +123,12 @@ class Exchange:
         self.attempts: list[Attempt] = []
         self.conduct: Conduct | None = None
         """How the route deals with what goes wrong."""
+        self.priority = P1
+        """Its class of service, 0 to 2."""
+        self.place: Place | None = None
+        """Inside its route, where requests are admitted by class."""
+        self.tint: Tint = PLAIN
+        """The colour of its traffic."""
         self.ending: SitsError | None = None
         """Why it is to end, once somebody has said so."""
         self.race: Race | None = None
@@ -184,9 +197,9 @@ class Exchange:
         ask = self.ask()
         return Bridge(target.dialect.decoder(ask), self.client.encoder(ask, self.label(target)))
 
-    def leg(self, continued: Continued, target: Target, mode: Literal["prefill", "replay"]) -> Translation:
+    def leg(self, continued: Continued, target: Target, onset: Onset) -> Translation:
         """One attempt's part of an answer that others may go on with."""
-        return continued.leg(target.dialect.decoder(self.ask()), mode=mode)
+        return continued.leg(target.dialect.decoder(self.ask()), self.label(target), onset, target=target.name)
 
     def relay(self) -> Translation:
         return dialects.relay(self.operation, hide_usage=self.peek is not None and not self.peek.include_usage)
@@ -263,7 +276,7 @@ class Exchange:
                 # A name that we know; what a client made up never becomes a header.
                 self.table.requested[self.requested] if self.choice is not None else b"",
                 attempt.target.told if attempt is not None else b"",
-                self.more,
+                self.more + self.tint.lines,
                 len(self.attempts),
                 parts.gateway * 1e3,
                 server_timing(parts),
@@ -279,7 +292,7 @@ class Exchange:
         return Marks(
             received,
             admitted,
-            self.attempts[0].sent,
+            self.attempts[0].sent if len(self.attempts) == 1 else min([one.sent for one in self.attempts]),
             sent,
             sent + call.connect_time if call is not None else None,
             attempt.headers or None,
@@ -333,6 +346,12 @@ class Exchange:
             self._comment_due = now + self.service.comment_seconds
             self.service.sweep.add(self)
         self.due = min(self._first_due, self._comment_due)
+
+    def heard(self, attempt: Attempt) -> None:
+        """The target speaks, though nothing of it has gone out."""
+        if attempt is self.attempt:
+            self._first_due = NEVER
+            self.due = self._comment_due
 
     def settle(self, attempt: Attempt) -> None:
         """The answer is complete but its body goes on: some servers never end it. Soon it is ended for them."""

@@ -25,9 +25,11 @@ from sits.gateway.membership import Membership
 from sits.gateway.pages import Pages
 from sits.gateway.recall import Caches
 from sits.gateway.registration import Registry as Registrar
+from sits.gateway.reliability_pages import ReliabilityPages
 from sits.gateway.service import OPERATIONS, Service
 from sits.gateway.sessions import SessionPages
 from sits.gateway.siblings import Siblings
+from sits.gateway.standing import Standing
 from sits.gateway.state_pages import StatePages
 from sits.gateway.table import Table
 from sits.gateway.wire import Request
@@ -72,6 +74,7 @@ class Node:
         self.registry = Registry()
         self.lines = LineWriter(_to_stderr, self.redactor, self.registry.records_dropped)
         self.sweep = Sweep()
+        self.standing = Standing(wall=self.wall, clock=time.perf_counter)
         self.reloader = Reloader(config, registered=lambda: self._stored)
         self._data = data
         self._warm = warm
@@ -133,6 +136,7 @@ class Node:
             self.limits,
             self.ledger,
             self.conversations,
+            self.standing,
             loop=self.loop,
             chance=self._chance,
         )
@@ -141,11 +145,13 @@ class Node:
         self.reloader.on_change(self._swap)
         admin = Admin(self)
         cache_pages = CachePages(self)
-        self.siblings = Siblings(self._data / "run", {**admin.topics, "purge": cache_pages.purge_here})
+        reliability = ReliabilityPages(self.standing, self._worker)
+        self.siblings = Siblings(self._data / "run", {**admin.topics, **reliability.topics, "purge": cache_pages.purge_here})
         await self.siblings.start()
         self._fill(admin)
         cache_pages.add_to(self._pages)
         StatePages(self.meaning).add_to(self._pages)
+        reliability.add_to(self._pages, self.siblings)
         SessionPages(self.sessions, self.wall).add_to(self._pages)
         ResponsePages(self.conversations).add_to(self._pages)
         self._note(self.reloader.status)
@@ -289,7 +295,11 @@ class Node:
     def _table(self, snapshot: Snapshot) -> Table:
         authenticator = Authenticator(snapshot.keys.values(), snapshot.settings.auth)
         return Table(
-            snapshot, authenticator, lambda model, headers: self.fleet.engine(model, headers, snapshot.settings), self.loop
+            snapshot,
+            authenticator,
+            lambda model, headers: self.fleet.engine(model, headers, snapshot.settings),
+            self.loop,
+            self.standing,
         )
 
     def _swap(self, old: Snapshot | None, new: Snapshot) -> None:
@@ -395,7 +405,9 @@ class Node:
         return request_id(headers.get(b"x-request-id"), self.wall(), self._chance.getrandbits)
 
     def _tick(self) -> None:
-        self.sweep.run(time.perf_counter())
+        now = time.perf_counter()
+        self.standing.tick(now)
+        self.sweep.run(now)
         self._timer = self.loop.call_later(TICK_SECONDS, self._tick)
 
 

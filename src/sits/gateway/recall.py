@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec import structs
 
 from sits.gateway.billing import bill
 from sits.gateway.grounding import NOWHERE, grounding
@@ -29,7 +30,7 @@ from sits.state.cache.eviction import Limit
 from sits.state.cache.exact import ExactCache
 from sits.state.cache.fingerprint import Fingerprinter, Question, partition
 from sits.state.cache.flight import Flights, Seat
-from sits.state.cache.rules import FRESH, Policy, Wish, bypass, fault, wish
+from sits.state.cache.rules import ANY, FRESH, Policy, Wish, bypass, fault, wish
 from sits.state.cache.shared import SharedCache
 from sits.state.cache.tinylfu import TinyLfu
 
@@ -62,6 +63,14 @@ class RouteCache(msgspec.Struct, frozen=True):
     models: str
     policy: Policy
     semantic: SemanticPolicy | None = None
+    ladder: float = 0.0
+    """The oldest answer, in seconds, that is given when no model can answer; 0 for none. So long they are kept."""
+    live: float | None = None
+    """Seconds that the models have for their first content while such an answer is there."""
+
+    def wish(self, said: Wish) -> Wish:
+        """A client's wish, as this route grants it: what is kept for the ladder is no hit."""
+        return structs.replace(said, slack=self.policy.stale) if self.ladder else said
 
 
 def route_cache(resolved: Resolved) -> RouteCache | None:
@@ -74,7 +83,15 @@ def route_cache(resolved: Resolved) -> RouteCache | None:
     policy = Policy(
         spec.ttl_seconds, spec.scope, spec.answer_bytes, spec.sampled, spec.tools, spec.wait_seconds, spec.stale_seconds
     )
-    return RouteCache(route.metadata.name, content_hash(models), policy, _semantic(spec))
+    ladder = route.spec.ladder
+    return RouteCache(
+        route.metadata.name,
+        content_hash(models),
+        policy,
+        _semantic(spec),
+        ladder.cache_seconds if ladder is not None else 0.0,
+        ladder.live_seconds if ladder is not None and ladder.cache_seconds else None,
+    )
 
 
 def _semantic(spec: CacheSpec) -> SemanticPolicy | None:
@@ -138,7 +155,7 @@ class Caches:
         asked = self.questions.read(place, x.request.body)
         if asked is None or bypass(route.policy, x.operation, asked) is not None:
             return None
-        return Recall(self, x, route, place, asked, wish(headers.get(b"cache-control")), ground.sources)
+        return Recall(self, x, route, place, asked, route.wish(wish(headers.get(b"cache-control"))), ground.sources)
 
     async def purge(self, *found: str) -> int:
         """Forget all answers with all these tags, in every cache; how many this process held.
@@ -228,13 +245,10 @@ class Recall:
             SitsError: `invalid_request`: the client's threshold is none.
         """
         caches, x, key = self._caches, self._x, self._asked.fingerprint
-        found = caches.exact.lookup(key, x.wall, self.wish)
-        if caches.shared is not None and (found is None or self.stale(found)):
-            # Another node may have renewed what is stale here.
-            found = await caches.shared.fetch(key, x.wall, self.wish if found is None else FRESH) or found
+        found = await self._equal(x.wall, self.wish)
         if found is not None and self._may(found):
             return "hit", found
-        alike = await self._alike()
+        alike = await self._alike(x.wall, self.wish)
         if alike is not None and self._may(alike):
             return "semantic", alike
         if self.wish.only or not (self.wish.read and self.wish.keep):
@@ -243,6 +257,28 @@ class Recall:
         if await self._seat.wait() == "landed" and self._seat.answer is not None:
             return "flight", self._seat.answer
         return None
+
+    async def fallen(self, now: float) -> tuple[How, Answer] | None:
+        """The kept answer that may be given where no model answers: for this question, else for other words; no older than the
+        ladder of the route has it."""
+        said = structs.replace(self.wish, slack=None)
+        if said == ANY:
+            said = ANY
+        oldest = self._route.ladder
+        found = await self._equal(now, said)
+        if found is not None and now - found.made <= oldest:
+            return "hit", found
+        alike = await self._alike(now, said)
+        return ("semantic", alike) if alike is not None and now - alike.made <= oldest else None
+
+    async def _equal(self, now: float, wished: Wish) -> Answer | None:
+        """What is kept for this very question."""
+        caches, key = self._caches, self._asked.fingerprint
+        found = caches.exact.lookup(key, now, wished)
+        if caches.shared is not None and (found is None or found.fresh <= now):
+            # Another node may have renewed what is stale here.
+            found = await caches.shared.fetch(key, now, wished if found is None else FRESH) or found
+        return found
 
     def stale(self, answer: Answer) -> bool:
         return answer.fresh <= self._x.wall
@@ -268,14 +304,14 @@ class Recall:
         self._seat = self._x.seat = self._caches.flights.join(self._asked.fingerprint, perf_counter(), 0.0)
         self._read()
 
-    async def _alike(self) -> Answer | None:
+    async def _alike(self, now: float, wished: Wish) -> Answer | None:
         """The answer to other words for the same question."""
         semantic, policy = self._caches.semantic, self._route.semantic
         self._read()
         if semantic is None or policy is None or self._query is None:
             return None
         # Ports need a task, and an exchange has none.
-        found = await self._caches._loop.create_task(semantic.lookup(self._query, self._x.wall, policy, self.wish))
+        found = await self._caches._loop.create_task(semantic.lookup(self._query, now, policy, wished))
         return found.answer if found is not None else None
 
     def _read(self) -> None:
@@ -293,24 +329,36 @@ class Recall:
 
     def give(self, how: How, answer: Answer) -> bool:
         """Answer the client by what was found; False when that cannot be said as it wants it."""
-        x = self._x
-        target = x.table.targets.get(answer.model)
-        told = target.told if target is not None else b""
-        what = GONE_STALE.get(how, how) if self.stale(answer) else how
-        more = b"%bx-sits-cache: %b\r\nage: %d\r\n" % (told, what.encode(), answer.age(x.wall))
-        if not x.stream:
-            x.cache, x.more = what, x.more + more
-            bill(x, None)
-            x.respond(answer.status, x.lines(None, answer.content_type), replay.given(answer, x.request.body))
-            return True
-        stream = replay.streamed(answer, x.ask(), x.request.body)
-        if stream is None:
+        body = self.body(answer)
+        if body is None:
             return False
-        x.cache, x.more = what, x.more + more
+        x = self._x
+        x.cache = self.what(how, answer, x.wall)
+        x.more += self.lines(answer, x.wall)
         bill(x, None)
-        x.open(None, stream)
-        x.close()
+        if x.stream:
+            x.open(None, body)
+            x.close()
+        else:
+            x.respond(answer.status, x.lines(None, answer.content_type), body)
         return True
+
+    def what(self, how: How, answer: Answer, now: float) -> str:
+        """What clients and records are told of it."""
+        return GONE_STALE.get(how, how) if answer.fresh <= now else how
+
+    def lines(self, answer: Answer, now: float) -> bytes:
+        """What the head of the answer says of where it is from, once `x.cache` is set."""
+        target = self._x.table.targets.get(answer.model)
+        told = target.told if target is not None else b""
+        return b"%bx-sits-cache: %b\r\nage: %d\r\n" % (told, self._x.cache.encode(), answer.age(now))
+
+    def body(self, answer: Answer) -> bytes | None:
+        """The answer as the client wants it, whole or as a stream; None when it cannot be said so."""
+        x = self._x
+        if not x.stream:
+            return replay.given(answer, x.request.body)
+        return replay.streamed(answer, x.ask(), x.request.body)
 
     def keep(self, attempt: Attempt) -> bool:
         """Keep what the models said, if it is a complete good answer, and return whether it is; those who wait for it get it, or
@@ -337,18 +385,21 @@ class Recall:
     def _answer(self, attempt: Attempt) -> Answer | None:
         x, policy = self._x, self._route.policy
         body: bytes | None = attempt.body
+        if x.continued is not None and len(x.continued.targets) > 1:
+            return None  # It has a seam in it.
         if x.stream:
             body = None if x.copy is None or x.gone else replay.whole(x.operation, b"".join(x.copy), x.ask(), attempt.usage)
         if body is None or len(body) > policy.answer_bytes or fault(x.operation, body, tools=policy.tools) is not None:
             return None
         now, target = self._caches.wall(), attempt.target
         fresh = expiry(now, policy.ttl * (1 - SPREAD * self._caches.chance()))
+        expires = max(fresh + policy.stale, now + self._route.ladder)
         tenant = x.key.name if x.key is not None else None
         return Answer(
             x.operation,
             replay.kept(x.operation, body),
             now,
-            fresh + policy.stale,
+            expires,
             target.name,
             tags(
                 route=self._route.route,
@@ -358,7 +409,7 @@ class Recall:
                 sources=self._sources,
             ),
             attempt.usage,
-            stale=policy.stale,
+            stale=expires - fresh,
         )
 
 

@@ -15,6 +15,7 @@ from time import perf_counter
 
 from sits import dialects
 from sits.gateway import spine
+from sits.gateway.admission import leave
 from sits.gateway.books import Books
 from sits.gateway.conversations import Conversations
 from sits.gateway.drive import Drive
@@ -22,6 +23,7 @@ from sits.gateway.exchange import Exchange
 from sits.gateway.quotas import settled
 from sits.gateway.recall import Caches
 from sits.gateway.renewal import Nowhere, Renewal, again
+from sits.gateway.standing import Standing
 from sits.gateway.table import Table
 from sits.gateway.wire import Request, Wire
 from sits.inner.ask import Operation
@@ -66,6 +68,7 @@ class Service:
         limits: Limiter,
         ledger: Ledger | None,
         conversations: Conversations,
+        standing: Standing,
         *,
         loop: asyncio.AbstractEventLoop,
         chance: random.Random,
@@ -76,6 +79,10 @@ class Service:
         self.limits = limits
         self.ledger = ledger
         self.conversations = conversations
+        self.standing = standing
+        self.breakers = standing.breakers
+        self.switches = standing.switches
+        standing.declare(table)
         self.sweep = sweep
         self.redactor = redactor
         self.registry = registry
@@ -130,6 +137,9 @@ class Service:
             # What attempts used is read now: they are taken apart when the books are done.
             self.caches.behind(settled(x, x.held, self.limits), must=True)
             x.held = None
+        if x.place is not None:
+            leave(x, x.place)
+            x.place = None
         x.wire.listener = None
         self.books.take(x)
         if self._idle is not None and not self.live and not self._idle.done():
@@ -139,6 +149,7 @@ class Service:
         """Serve new requests by this table; those under way keep theirs."""
         old = self.table.snapshot.settings
         self.table = table
+        self.standing.declare(table)
         settings = table.snapshot.settings
         self.comment_seconds = settings.sse_keep_alive_seconds
         if settings.records != old.records:

@@ -8,21 +8,24 @@ core is `run`: it serves every endpoint, streamed or not.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Literal
 
 import msgspec
 
 from sits import dialects
 from sits.dialects.base import Identity, Translation
 from sits.dialects.bridge import whole_bridge
+from sits.dialects.continued import Continued
+from sits.dialects.continued_leg import Leg
 from sits.dialects.patch import patch
 from sits.dialects.peek import has_image, peek
 from sits.engines.base import Deadlines, Headers, Outgoing
+from sits.gateway.admission import enter
 from sits.gateway.attempt import Attempt
 from sits.gateway.billing import bill
 from sits.gateway.conduct import Conduct
@@ -36,13 +39,22 @@ from sits.gateway.response_history import previous_of
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.estimate import ask_tokens
 from sits.inner.event import Usage, Used
+from sits.resilience import colours
 from sits.resilience.attempts import Course, Kind
 from sits.resilience.attempts.course import BROKEN
-from sits.routing.target import Target
+from sits.resilience.qos.classes import HEADER as PRIORITY
+from sits.resilience.qos.classes import priority_of
+from sits.resilience.qos.deadline import HEADER as TIMEOUT
+from sits.resilience.qos.deadline import onward, timeout_seconds
+from sits.resilience.switch.divert import verdict
+from sits.routing.plan import NOBODY, Choice
+from sits.routing.target import Target, operation_capability
 from sits.state.cache.answer import Answer
 
 _log = logging.getLogger("sits.gateway")
 
+SESSION = b"x-sits-session"
+"""Requests of one session stay with the model that they came to while another one takes over."""
 STREAMED = frozenset(("chat", "completions", "responses", "messages"))
 """Operations whose answers can be streamed."""
 USAGE_ON_REQUEST = frozenset(("chat", "completions"))
@@ -101,12 +113,39 @@ def plan(x: Exchange) -> None:
     if x.key is not None and not x.key.allows(x.peek.model):
         raise SitsError(Code.FORBIDDEN, f"this key may not use {x.requested!r}", param="model")
     x.choice = choice
-    x.conduct = x.table.conducts[choice.name]
+    x.conduct = conduct = x.table.conducts[choice.name]
+    headers = x.request.headers
     x.total = choice.total
+    timeout = headers.get(TIMEOUT)
+    if timeout is not None:
+        seconds = timeout_seconds(timeout)
+        x.total = seconds if x.total is None else min(seconds, x.total)
+    x.tint = colours.read(headers, conduct.colour_required)
+    if conduct.gate is not None:
+        x.priority = priority_of(headers.get(PRIORITY), x.key.priority if x.key is not None else None, conduct.priority)
     needs = x.peek.needs
     if "vision" not in choice.common and has_image(x.request.body):
         needs = needs | {"vision"}
-    x.plan = choice.plan(x.operation, needs, x.service.random())
+    service = x.service
+    out = service.breakers.out_of(choice.order) if service.breakers.any_out else NOBODY
+    x.plan = choice.plan(x.operation, needs, service.random(), out)
+    if service.switches.live:
+        divert(x, choice, needs)
+
+
+def divert(x: Exchange, choice: Choice, needs: frozenset[str]) -> None:
+    """Ask whom switches have put in the place of others.
+
+    Raises:
+        SitsError: `unsupported`, nobody is left who has what the request needs.
+    """
+    assert x.plan is not None
+    wanted = needs | {operation_capability(x.operation)}
+    sticky = x.request.headers.get(SESSION, b"") or (x.key.name.encode() if x.key is not None else b"")
+    targets = x.plan.targets
+    moved = x.service.switches.divert(choice.name, targets, x.table.targets, wanted, x.service.random(), sticky)
+    if moved is not targets:
+        x.plan = dataclasses.replace(x.plan, targets=moved)
 
 
 async def limit(x: Exchange) -> None:
@@ -264,6 +303,8 @@ async def run(x: Exchange) -> Attempt:
     conduct, targets = x.conduct, x.plan.targets
     if x.request.headers.get(b"x-sits-fallback") == b"off":
         targets = targets[:1]
+    if conduct.gate is not None and x.place is None:
+        await enter(x, conduct.gate)
     course = Course(conduct.rules, targets)
     for budget in conduct.budgets:
         budget.request(perf_counter())
@@ -314,13 +355,18 @@ def begin(x: Exchange, target: Target, kind: Kind) -> Attempt | None:
         SitsError: the request is at fault; the answer so far cannot be gone on with.
     """
     try:
-        request, translate = prepare(x, target, kind)
+        request, translate = prepare(x, target)
     except SitsError as refusal:
         if refusal.code is not Code.UNSUPPORTED:
             raise
         x.skipped_targets.append((target.name, refusal.message))
         return None
+    if x.conduct is not None and x.conduct.rules.again:
+        request.headers.append((b"idempotency-key", once(x, target)))
     attempt = Attempt(x, target, translate, kind)
+    breaker = x.table.breakers[target.name]
+    if breaker.out:
+        attempt.probe = breaker.take_probe(attempt.sent)
     if kind is not Kind.HEDGE:
         x.attempt = attempt
     x.attempts.append(attempt)
@@ -333,9 +379,30 @@ def begin(x: Exchange, target: Target, kind: Kind) -> Attempt | None:
     return attempt
 
 
+def once(x: Exchange, target: Target) -> bytes:
+    """The idempotency key of all tries of one target: what it has done for the first, it does not do again for the second."""
+    given = x.request.headers.get(b"idempotency-key")
+    return given if given is not None else b"sits-%b-%b" % (x.trace.span_id.encode(), target.name.encode())
+
+
 def end(x: Exchange, attempt: Attempt) -> None:
-    """An attempt is over: read what it amounts to."""
+    """An attempt is over: read what it amounts to, and what it says of its target."""
     check(x, attempt)
+    error = attempt.error
+    first_ms = None
+    if attempt.translation is not None and attempt.first:
+        first_ms = (attempt.first - attempt.sent) * 1e3
+    x.service.breakers.ended(
+        x.table.breakers[attempt.target.name],
+        error,
+        first_ms,
+        attempt.over_at,
+        status=attempt.status,
+        probe=attempt.probe,
+        hurried=x.total is not None,
+    )
+    if x.service.switches.watching and attempt is x.attempts[0] and (ok := verdict(error)) is not None:
+        x.service.switches.note(x.choice.name if x.choice is not None else "", attempt.target.name, ok, first_ms, attempt.sent)
     if x.attempt is attempt:
         x.attempt = None
 
@@ -432,7 +499,7 @@ def deadlines(x: Exchange, target: Target) -> Deadlines:
     return msgspec.structs.replace(target.deadlines, total=max(0.001, min(left, target.deadlines.total)))
 
 
-def prepare(x: Exchange, target: Target, kind: Kind) -> tuple[Outgoing, Callable[[], Translation] | None]:
+def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:
     """The request as this target wants it, and how its streamed answer is to be turned into ours.
 
     Same dialect on both sides: the client's bytes with the target's own model id in them. Otherwise through the inner form, and
@@ -447,7 +514,7 @@ def prepare(x: Exchange, target: Target, kind: Kind) -> tuple[Outgoing, Callable
     dialect, stream = target.dialect, x.peek.stream
     path = dialect.relays.get(x.operation)
     if stream and x.conduct is not None and x.conduct.continues:
-        return continuable(x, target, kind)
+        return continuable(x, target)
     extra: Headers = []
     translate: Callable[[], Translation] | None
     if path is not None:
@@ -457,7 +524,8 @@ def prepare(x: Exchange, target: Target, kind: Kind) -> tuple[Outgoing, Callable
         translate = x.relay if stream else None
         headers = x.request.headers
         for name in RELAYED_HEADERS.intersection(headers):
-            extra.append((name, headers[name]))
+            if name != b"idempotency-key" or x.conduct is None or not x.conduct.rules.again:
+                extra.append((name, headers[name]))
         if x.operation in ANTHROPIC and ANTHROPIC_VERSION[0] not in x.request.headers:
             extra.append(ANTHROPIC_VERSION)
     else:
@@ -468,25 +536,18 @@ def prepare(x: Exchange, target: Target, kind: Kind) -> tuple[Outgoing, Callable
     return Outgoing(b"POST", path.encode(), outbound(x, extra), body, target.fixed), translate
 
 
-def continuable(x: Exchange, target: Target, kind: Kind) -> tuple[Outgoing, Callable[[], Translation] | None]:
+def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:
     """As `prepare`, such that another target can go on where this one breaks off; a continuation goes on.
 
     Raises:
         SitsError: as `prepare`; `stream_broken`, the answer so far cannot be gone on with.
     """
-    from sits.dialects.continued import Continued  # Few routes go on with streams.
-
-    ask = x.ask()
-    mode: Literal["prefill", "replay"] = "prefill"
     if x.continued is None:
-        x.continued = Continued(ask, x.client.encoder(ask, x.label(target)))
-    elif kind is Kind.CONTINUATION:
-        mode = "prefill" if "prefill" in target.capabilities or x.operation == "completions" else "replay"
-        ask = x.continued.next_ask(mode == "prefill")
-    prepared = target.dialect.write(ask, target.upstream_model)
+        x.continued = Continued(x.ask(), x.client)
+    prepared, onset = x.continued.write(target.dialect, target.upstream_model, prefill="prefill" in target.capabilities)
     headers = outbound(x, list(prepared.headers))
     request = Outgoing(b"POST", prepared.path.encode(), headers, prepared.body, target.fixed)
-    return request, partial(x.leg, x.continued, target, mode)
+    return request, partial(x.leg, x.continued, target, onset)
 
 
 ANTHROPIC = frozenset(("messages", "count_tokens"))
@@ -501,6 +562,10 @@ def outbound(x: Exchange, extra: Headers) -> Headers:
     trace = x.trace
     if trace.state is not None:
         extra.append((b"tracestate", trace.state))
+    if x.tint.fields:
+        extra.extend(x.tint.fields)
+    if x.total is not None and TIMEOUT in x.request.headers:
+        extra.append((TIMEOUT, onward(x.admitted + x.total, perf_counter())))
     return [(b"traceparent", trace.traceparent()), (b"x-request-id", x.id_field), *extra]
 
 
@@ -523,7 +588,7 @@ def check(x: Exchange, attempt: Attempt) -> None:
         if target.contract is not None and attempt.error is None:
             target.contract.check_answer(attempt.body)
         if x.stream and attempt.error is None:
-            attempt.body = replay(x, target, raw)
+            attempt.body = replay(x, attempt, raw)
     except SitsError as error:
         attempt.error = error
 
@@ -542,13 +607,20 @@ def answer(x: Exchange, attempt: Attempt) -> None:
     x.close()
 
 
-def replay(x: Exchange, target: Target, body: bytes) -> bytes:
+def replay(x: Exchange, attempt: Attempt, body: bytes) -> bytes:
     """The client asked for a stream and the target answered whole: the same as a stream.
 
     Raises:
         SitsError: the answer cannot be read as what it should be.
     """
-    ask = x.ask()
+    ask, target = x.ask(), attempt.target
+    if x.continued is not None:
+        leg = attempt.made()
+        assert isinstance(leg, Leg)
+        said = leg.whole(target.dialect.whole(ask, body))
+        if leg.fault is not None:
+            raise leg.fault
+        return said
     encoder = x.client.encoder(ask, x.label(target))
     return b"".join([*map(encoder.feed, target.dialect.whole(ask, body)), encoder.close()])
 

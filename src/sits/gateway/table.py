@@ -15,6 +15,7 @@ from sits.engines.unusable import UnusableEngine
 from sits.gateway.conduct import Conduct
 from sits.gateway.quotas import QuotaTable
 from sits.gateway.recall import route_cache
+from sits.gateway.standing import Standing
 from sits.gateway.wire import lines_of
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import DefaultDeadlines, Model
@@ -38,6 +39,7 @@ class Table:
         "_choices",
         "_loop",
         "authenticator",
+        "breakers",
         "caches",
         "conducts",
         "engines",
@@ -51,7 +53,12 @@ class Table:
     )
 
     def __init__(
-        self, snapshot: Snapshot, authenticator: Authenticator, engine_of: EngineOf, loop: asyncio.AbstractEventLoop
+        self,
+        snapshot: Snapshot,
+        authenticator: Authenticator,
+        engine_of: EngineOf,
+        loop: asyncio.AbstractEventLoop,
+        standing: Standing,
     ) -> None:
         self._loop = loop
         self.snapshot = snapshot
@@ -71,7 +78,9 @@ class Table:
         """What answers say of the name that was asked for, in wire form."""
         self.caches = {name: cache for name, resolved in snapshot.names.items() if (cache := route_cache(resolved)) is not None}
         """What is kept, by the names that can be asked for; empty where no route keeps anything."""
-        self.conducts = {choice.name: Conduct(choice.route) for choice in made.values()}
+        settings = snapshot.settings
+        self.breakers = {name: standing.breaker(model, settings) for name, model in snapshot.models.items()}
+        self.conducts = {choice.name: Conduct(choice.route, standing.gate(choice.name, settings)) for choice in made.values()}
         """How each choice deals with what goes wrong, by its own name."""
         self.prices = {name: price_of(model.spec.cost) for name, model in snapshot.models.items()}
         limited = {name: route.spec.quota for name, route in snapshot.routes.items() if route.spec.quota is not None}

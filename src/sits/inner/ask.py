@@ -132,6 +132,9 @@ class Ask(msgspec.Struct, frozen=True):
     include_usage: bool = False
     user: str | None = None
     extra: dict[str, Any] = {}
+    prefix: str = ""
+    """Text that the answer begins with already: the model goes on from it, and says only what follows. For conversations; a
+    completion has such a text at the end of its prompt."""
 
     def needs(self) -> frozenset[str]:
         """The capabilities without which this request would lose something: tools, json_schema, vision ..."""

@@ -15,6 +15,9 @@ from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import Route
 from sits.routing.target import Target, operation_capability
 
+NOBODY: frozenset[str] = frozenset()
+LEFT_ALONE = "is left alone: its breaker is open"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -32,7 +35,19 @@ class Plan:
 class Choice:
     """A name that clients can ask for, compiled: its backends by weight, its fallbacks, how many may be tried."""
 
-    __slots__ = ("_bounds", "_every", "_only", "attempts", "backends", "common", "fallbacks", "route", "total", "weights")
+    __slots__ = (
+        "_bounds",
+        "_every",
+        "_only",
+        "attempts",
+        "backends",
+        "common",
+        "fallbacks",
+        "order",
+        "route",
+        "total",
+        "weights",
+    )
 
     def __init__(
         self,
@@ -52,6 +67,8 @@ class Choice:
         self._bounds = tuple(accumulate(self.weights))
         every = tuple(dict.fromkeys((*self.backends, *self.fallbacks), None))
         self._every = every
+        self.order = tuple(target.name for target in every)
+        """The names of everybody, backends first."""
         self.common = frozenset.intersection(*(target.capabilities for target in every)) if every else frozenset()
         """What every target can do: a request that needs no more is not filtered at all."""
         self._only = Plan(every[:attempts]) if len(self.backends) == 1 else None
@@ -65,24 +82,27 @@ class Choice:
     def name(self) -> str:
         return self.route.metadata.name if self.route is not None else self._every[0].name
 
-    def plan(self, operation: Operation, needs: frozenset[str], random: float) -> Plan:
-        """The targets to try, in order.
+    def plan(self, operation: Operation, needs: frozenset[str], random: float, out: frozenset[str] = NOBODY) -> Plan:
+        """The targets to try, in order; those whose names are in `out` are left alone for now.
 
         Raises:
             SitsError: `unsupported`, when no target has what the request needs.
         """
         wanted = needs | {operation_capability(operation)}
-        if self._only is not None and wanted <= self.common:
+        if self._only is not None and not out and wanted <= self.common:
             return self._only
         backends, weights, bounds = self.backends, self.weights, self._bounds
         fallbacks: Sequence[Target] = self.fallbacks
         filtered: list[tuple[str, str]] = []
-        if not wanted <= self.common:
-            kept = [(t, w) for t, w in zip(backends, weights, strict=True) if _able(t, wanted, filtered)]
+        if out or not wanted <= self.common:
+            kept = [(t, w) for t, w in zip(backends, weights, strict=True) if _able(t, wanted, out, filtered)]
             backends, weights = tuple(t for t, _ in kept), tuple(w for _, w in kept)
             bounds = tuple(accumulate(weights))
-            fallbacks = [t for t in fallbacks if _able(t, wanted, filtered)]
+            fallbacks = [t for t in fallbacks if _able(t, wanted, out, filtered)]
         if not backends and not fallbacks:
+            if out:
+                # Those who can are all left alone: asked they are all the same, for nobody else can.
+                return self.plan(operation, needs, random)
             raise SitsError(Code.UNSUPPORTED, _nobody(self.name, filtered))
         weighed: Sequence[tuple[Target, float]] = ()
         if len(backends) > 1:
@@ -97,11 +117,15 @@ class Choice:
         return Plan(tuple(order)[: self.attempts], drawn, filtered, weighed)
 
 
-def _able(target: Target, wanted: frozenset[str], filtered: list[tuple[str, str]]) -> bool:
+def _able(target: Target, wanted: frozenset[str], out: frozenset[str], filtered: list[tuple[str, str]]) -> bool:
     lacking = wanted - target.capabilities
     if lacking:
         filtered.append((target.name, "cannot do " + ", ".join(sorted(lacking))))
-    return not lacking
+        return False
+    if target.name in out:
+        filtered.append((target.name, LEFT_ALONE))
+        return False
+    return True
 
 
 def _nobody(name: str, filtered: Sequence[tuple[str, str]]) -> str:

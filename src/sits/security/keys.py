@@ -18,6 +18,7 @@ import msgspec
 
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import Key, KeySpec
+from sits.resources.reliability import Priority
 from sits.resources.vocabulary import Metadata
 
 AuthMode = Literal["auto", "required", "off"]
@@ -102,6 +103,8 @@ class KeyIdentity(msgspec.Struct, frozen=True, gc=False):
     """Unix seconds."""
     disabled: bool = False
     team: str = ""
+    priority: Priority | None = None
+    """The class of service of its requests, where the key says."""
 
     def allows(self, model: str) -> bool:
         """Whether the key may ask for this name."""
@@ -126,6 +129,7 @@ class Authenticator:
                 _NEVER if spec.expires is None else moment(spec.expires),
                 spec.disabled,
                 spec.team or "",
+                spec.priority,
             )
             self._by_hash.setdefault(bytes.fromhex(spec.sha256), identity)
         self.asks = mode == "required" or (mode == "auto" and bool(self._by_hash))

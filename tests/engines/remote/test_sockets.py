@@ -51,6 +51,26 @@ def test_a_reply_may_send_again_from_within_its_end() -> None:
     run(story())
 
 
+@pytest.mark.parametrize("method", ["head", "data"])
+def test_a_defect_in_who_receives_is_not_told_as_the_servers_fault(method: str) -> None:
+    async def story() -> None:
+        async with ScriptedServer([READ, chunked(200, b"hi", end=False)]) as server:
+            engine = remote(server.url)
+            told: list[str] = []
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(repr(context.get("exception"))))
+
+            def broken(*_: object) -> None:
+                raise ValueError("a defect")
+
+            reply = Recorder()
+            setattr(reply, method, broken)
+            engine.send(post(), reply, PATIENT)
+            await reply.failed(Code.INTERNAL)
+            assert told == ["ValueError('a defect')"]
+
+    run(story())
+
+
 def test_a_server_that_closes_idle_connections_is_noticed_before_the_next_request() -> None:
     async def story() -> None:
         async with ScriptedServer([READ, answer(200), CLOSE], [READ, answer(200, b"second"), AGAIN]) as server:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from sits.state.clocks import HybridClock
-from sits.state.crdt import GCounter, Kind, LWWRegister, ORMap, ORSet, PNCounter
+from sits.state.crdt import GCounter, Kind, LWWRegister, ORMap, ORSet, PNCounter, Round
 from sits.state.crdt.wire import latest_stamp
 
 NODES = ("a~1", "b~1", "丙~1")
@@ -46,6 +46,14 @@ CHANGES: dict[type[Any], tuple[Change, ...]] = {
         lambda value, node, number, clock: value.discard(_key(number), _word(number)),
         lambda value, node, number, clock: value.write(_key(number), bytes([number]), node, clock.tick(1.0)),
         lambda value, node, number, clock: value.remove(Kind(number % 4 + 1), _key(number)),
+    ),
+    Round: (
+        lambda value, node, number, clock: (
+            value.note(_word(number), bytes([number])) if value.number else value.next(_word(number), b"")
+        ),
+        lambda value, node, number, clock: (
+            value.next(_word(number), node.encode()) if number == 0 or not value.number else value.note(node, bytes([number]))
+        ),
     ),
 }
 

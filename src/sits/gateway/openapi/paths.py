@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sits.gateway.openapi import examples, refusals, sessions
+from sits.gateway.openapi import examples, refusals, sessions, switching
 from sits.gateway.openapi.shapes import STRING, Schema, either, ref
 from sits.inner.errors import Code
 
@@ -95,6 +95,7 @@ def _name(description: str, example: str = "") -> dict[str, Any]:
 
 SESSION = _name("The session.", sessions.ID)
 RESPONSE = _name("The id of an answer.", "resp_1")
+SWITCH = _name("A declared switch.", "chat-large-to-next")
 LIMIT = {
     "name": "limit",
     "in": "query",
@@ -235,6 +236,33 @@ PAGED = (
     Paged(
         "GET", "/v1/admin/state/audit", "auditState", "operations",
         "Whether kept answers and their vectors agree.", "admin", "StateAudit", own={503: (Code.STATE_UNAVAILABLE,)},
+    ),
+    Paged(
+        "GET", "/v1/admin/breakers", "listBreakers", "operations",
+        "How every model is, and which are left alone, worker by worker.", "admin", "BreakerList",
+    ),
+    Paged(
+        "GET", "/v1/admin/gates", "listGates", "operations",
+        "Who is inside which route and who waits, where requests are admitted by class.", "admin", "GateList",
+    ),
+    Paged("GET", "/v1/admin/switches", "listSwitches", "operations", "How every declared switch is.", "admin", "SwitchList"),
+    Paged(
+        "GET", "/v1/admin/switches/{name}", "getSwitch", "operations", "How one switch is, and what was noted of it.",
+        "admin", "SwitchDetail", own={404: (Code.NOT_FOUND,), 503: (Code.STATE_UNAVAILABLE,)}, parameters=(SWITCH,),
+    ),
+    *(
+        Paged(
+            "POST", f"/v1/admin/switches/{{name}}/{action}", f"{action}Switch", "operations", summary, "admin", "Switch",
+            own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,), 409: (Code.CONFLICT,)}, parameters=(SWITCH,),
+            request="SwitchCommand", examples={"with a reason": switching.COMMAND}, optional=True,
+        )
+        for action, summary in (
+            ("start", "Begin to move requests to the new model."),
+            ("pause", "Stay at this share until it is resumed; a broken gate still rolls back."),
+            ("resume", "Go on."),
+            ("abort", "Roll back: everything is as declared, at once and on all gateways."),
+            ("promote", "Let a canary go on to everybody."),
+        )
     ),
     Paged(
         "GET", "/v1/admin/records", "listRecords", "operations", "The newest decision records first, of all workers.", "admin",

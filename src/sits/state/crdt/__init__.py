@@ -11,6 +11,7 @@ from sits.state.crdt.ormap import Kind, ORMap
 from sits.state.crdt.orset import ORSet
 from sits.state.crdt.register import LWWRegister
 from sits.state.crdt.replica import Replica, Status
+from sits.state.crdt.round import Round
 from sits.state.crdt.wire import Crdt, decode, encode, merge
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "ORSet",
     "PNCounter",
     "Replica",
+    "Round",
     "Status",
     "decode",
     "encode",

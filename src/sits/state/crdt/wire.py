@@ -20,8 +20,9 @@ from sits.state.crdt.kernel import F, K, kernel_of
 from sits.state.crdt.ormap import Fragment, Key, Kind, ORMap
 from sits.state.crdt.orset import ORSet
 from sits.state.crdt.register import LARGEST_CONTENT, LWWRegister
+from sits.state.crdt.round import LARGEST_NOTE, Round
 
-Crdt = GCounter | PNCounter | ORSet | LWWRegister | ORMap
+Crdt = GCounter | PNCounter | ORSet | LWWRegister | ORMap | Round
 
 VERSION = 1
 LARGEST_VALUE = 256 * 1024
@@ -33,6 +34,7 @@ _Number = Annotated[int, msgspec.Meta(ge=1, le=LARGEST_COUNT)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
 _Tick = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_TICK)]
 _Content = Annotated[bytes, msgspec.Meta(max_length=LARGEST_CONTENT)]
+_Note = Annotated[bytes, msgspec.Meta(max_length=LARGEST_NOTE)]
 _WireDot = tuple[_Count, _Number]
 """The place of the node in the table, and the number."""
 
@@ -142,6 +144,19 @@ def _register_in(body: msgspec.Raw) -> LWWRegister:
     return LWWRegister(content, Stamp(wall, count, node))
 
 
+def _round_out(value: Round) -> tuple[int, dict[str, bytes]]:
+    return value.number, dict(sorted(value.facts.items()))
+
+
+def _round_in(body: msgspec.Raw) -> Round:
+    number, facts = _ROUND.decode(body)
+    if facts and not number:
+        raise ValueError("facts before the first round")
+    for name in facts:
+        check_name("fact", name)
+    return Round(number, facts)
+
+
 def _context_out(context: Context) -> tuple[_Context, dict[str, int]]:
     nodes = sorted(context.seen.keys() | {node for node, _ in context.cloud})
     place = {node: index for index, node in enumerate(nodes)}
@@ -233,6 +248,7 @@ _PN = msgspec.msgpack.Decoder(tuple[_Counts, _Counts])
 _REGISTER = msgspec.msgpack.Decoder(tuple[_Count, _Tick, str, _Content] | None)
 _SET = msgspec.msgpack.Decoder(_Set)
 _MAP = msgspec.msgpack.Decoder(_Map)
+_ROUND = msgspec.msgpack.Decoder(tuple[_Count, dict[str, _Note]])
 
 _KINDS: dict[int, tuple[type[Crdt], Callable[[Any], Any], Callable[[msgspec.Raw], Crdt]]] = {
     1: (GCounter, lambda value: _counts_out(value.counts), lambda body: GCounter(_counts_in(_COUNTS.decode(body)))),
@@ -240,5 +256,6 @@ _KINDS: dict[int, tuple[type[Crdt], Callable[[Any], Any], Callable[[msgspec.Raw]
     3: (ORSet, _set_out, _set_in),
     4: (LWWRegister, _register_out, _register_in),
     5: (ORMap, _map_out, _map_in),
+    6: (Round, _round_out, _round_in),
 }
 _NUMBERS: dict[type[object], int] = {kind: number for number, (kind, _, _) in _KINDS.items()}

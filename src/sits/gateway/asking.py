@@ -1,0 +1,101 @@
+"""The gateway asks a model itself, for nobody who waits outside: by the same way as a client's request, so it is in the records,
+the metrics and the ledger, and no cache answers in the model's place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import perf_counter
+
+from sits import dialects
+from sits.engines.base import Headers
+from sits.gateway import spine
+from sits.gateway.drive import Drive
+from sits.gateway.exchange import Exchange
+from sits.gateway.service import OPERATIONS, Service
+from sits.gateway.wire import Listener, Request
+from sits.inner.ask import Operation
+from sits.inner.errors import Code, SitsError
+
+_log = logging.getLogger("sits.gateway")
+_PATHS = {operation: path for path, operation in OPERATIONS.items()}
+LARGEST_SAID = 500
+"""Characters of an error's body that go into its message."""
+
+
+class Answered:
+    """A wire to ourselves: holds the answer until it is whole."""
+
+    __slots__ = ("_body", "by", "done", "gone", "listener")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.gone = False
+        self.listener: Listener | None = None
+        self.done: asyncio.Future[tuple[int, bytes]] = loop.create_future()
+        self.by = ""
+        """The model that answers."""
+        self._body = bytearray()
+
+    def respond(self, status: int, headers: Headers, body: bytes, lines: bytes = b"") -> None:
+        self._end(status, body)
+
+    def open(self, status: int, headers: Headers, first: bytes = b"", lines: bytes = b"") -> None:
+        self._body += first
+
+    def write(self, piece: bytes) -> None:
+        self._body += piece
+
+    def close(self, last: bytes = b"") -> None:
+        self._end(200, bytes(self._body + last))
+
+    def abort(self) -> None:
+        self._end(502, b"")
+
+    def _end(self, status: int, body: bytes) -> None:
+        if not self.done.done():
+            self.done.set_result((status, body))
+
+
+async def ask(service: Service, operation: Operation, body: bytes, who: str) -> tuple[bytes, str]:
+    """The body of the answer, and the name of the model that gave it. `who` asks, for the record.
+
+    Raises:
+        SitsError: what the model server said, or why it was not reached.
+    """
+    path = _PATHS[operation]
+    headers = {b"content-type": b"application/json", b"x-sits-fallback": b"off"}
+    request = Request(b"POST", path, b"", headers, body, who, perf_counter())
+    wire = Answered(service.loop)
+    x = Exchange(service, request, wire, operation, dialects.client(operation))
+    service.live.add(x)
+    x.table.live += 1
+    wire.listener = x
+    x.drive = Drive(_serve(x, wire))
+    try:
+        status, answer = await wire.done
+    except asyncio.CancelledError:
+        wire.gone = True
+        x.on_gone()
+        raise
+    if x.error is not None:
+        raise x.error
+    if status != 200:
+        said = answer[:LARGEST_SAID].decode("utf-8", "replace")
+        raise SitsError(Code.UPSTREAM_ERROR, f"status {status}: {said}")
+    return answer, wire.by
+
+
+async def _serve(x: Exchange, wire: Answered) -> None:
+    try:
+        spine.understand(x)
+        spine.plan(x)
+        attempt = await spine.run(x)
+        wire.by = attempt.target.name
+        spine.answer(x, attempt)
+    except SitsError as error:
+        spine.refuse(x, error)
+    except Exception:
+        _log.exception("a defect while asking a model", extra={"request_id": x.id})
+        spine.refuse(x, SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {x.id}"))
+    finally:
+        spine.record(x)

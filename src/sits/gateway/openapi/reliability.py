@@ -1,0 +1,65 @@
+"""Schemas of `/v1/admin/breakers` and `/v1/admin/gates`, from the forms that the pages answer with."""
+
+from __future__ import annotations
+
+from sits.gateway.openapi.shapes import BOOLEAN, COUNT, FILLED, NUMBER, STRING, Schema, listed, nullable, one_of, record, said
+
+STATES = ("closed", "open", "half-open", "resting")
+WHY = ("row", "success", "p99", "outlier", "probe", "time", "proofs", "rest", "rested", "declared")
+
+
+def schemas() -> dict[str, Schema]:
+    """Of the pages of breakers and gates."""
+    breaker = record(
+        {
+            "worker": said(COUNT, "The worker process that it belongs to: each has its own."),
+            "name": said(FILLED, "The model."),
+            "zone": nullable(STRING),
+            "version": nullable(STRING),
+            "state": one_of(STATES),
+            "out": said(BOOLEAN, "Whether it is not asked freely."),
+            "enabled": BOOLEAN,
+            "volume": said(COUNT, "Answers in the window that say something of it."),
+            "share": said(nullable(NUMBER), "Of good ones."),
+            "p99_ms": said(nullable(NUMBER), "To the first content of streamed answers."),
+            "limit_ms": said(nullable(NUMBER), "What that is held against."),
+            "row": said(COUNT, "Failures since the last good answer."),
+            "probing": COUNT,
+            "proofs": COUNT,
+            "until": said(nullable(NUMBER), "Unix seconds until when it is left alone."),
+            "why": one_of(WHY),
+            "detail": STRING,
+            "since": said(NUMBER, "Unix seconds of the last change."),
+        }
+    )
+    change = record(
+        {
+            "worker": COUNT,
+            "name": FILLED,
+            "zone": nullable(STRING),
+            "version": nullable(STRING),
+            "before": one_of(STATES),
+            "after": one_of(STATES),
+            "why": one_of(WHY),
+            "detail": STRING,
+            "at": NUMBER,
+        }
+    )
+    classes = {"type": "array", "items": COUNT, "minItems": 3, "maxItems": 3, "description": "By class, P0 first."}
+    gate = record(
+        {
+            "worker": COUNT,
+            "name": said(FILLED, "The route or model."),
+            "limit": said(COUNT, "Requests that may be inside, as found."),
+            "inside": COUNT,
+            "waiting": classes,
+            "arrived": classes,
+            "shed": classes,
+            "overloaded": BOOLEAN,
+            "pace": said(NUMBER, "Requests a second that leave."),
+        }
+    )
+    return {
+        "BreakerList": record({"data": listed(breaker), "changes": said(listed(change), "The last ones, newest first.")}),
+        "GateList": record({"data": listed(gate)}),
+    }

@@ -1,0 +1,91 @@
+"""What stays when the configuration changes: how targets are, who is inside which route, who is on the way to being replaced.
+
+A table refers to it and never owns it, so that a reload forgets no breaker and counts nobody twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sits.resilience.breakers import Breaker, Breakers, Change, Declared
+from sits.resilience.qos.gate import Gate
+from sits.resilience.switch.divert import Switches
+from sits.resources.kinds import Model, SettingsSpec
+
+if TYPE_CHECKING:
+    from sits.gateway.table import Table
+
+_log = logging.getLogger("sits.gateway")
+MOST_GATES = 10_000
+
+
+class Standing:
+    """One process's. `now` is seconds of the monotonic clock."""
+
+    __slots__ = ("breakers", "clock", "gates", "switches")
+
+    def __init__(self, *, wall: Callable[[], float], clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.breakers = Breakers(wall=wall, told=_told)
+        self.switches = Switches()
+        self.gates: dict[str, Gate] = {}
+        """By the name of the route or model, where requests are admitted by class."""
+
+    def breaker(self, model: Model, settings: SettingsSpec) -> Breaker:
+        """The breaker of a model, there already or new."""
+        spec = model.spec
+        return self.breakers.of(
+            model.metadata.name,
+            spec.zone,
+            spec.version,
+            spec.breaker or settings.breaker,
+            spec.promise.latency_p95_ms,
+            self.clock(),
+        )
+
+    def gate(self, name: str, settings: SettingsSpec) -> Gate | None:
+        """The gate of a name, there already or new; None where everybody is let in."""
+        if settings.qos is None:
+            return None
+        found = self.gates.get(name)
+        if found is None:
+            found = Gate(name, settings.qos, self.clock())
+            if len(self.gates) < MOST_GATES:
+                self.gates[name] = found
+        return found
+
+    def declare(self, table: Table) -> None:
+        """This table is in force: forget what it does not know, and go by what it says."""
+        settings = table.snapshot.settings
+        targets = [
+            Declared(
+                name,
+                model.spec.zone,
+                model.spec.version,
+                model.spec.breaker or settings.breaker,
+                model.spec.promise.latency_p95_ms,
+            )
+            for name, model in table.snapshot.models.items()
+        ]
+        routes = [choice.order for choice in table.names.values()]
+        self.breakers.declare(targets, routes, settings.outliers, self.clock())
+        if settings.qos is None:
+            self.gates.clear()
+            return
+        for name in [name for name in self.gates if name not in table.names]:
+            del self.gates[name]
+        for gate in self.gates.values():
+            gate.configure(settings.qos)
+
+    def tick(self, now: float) -> None:
+        """Ten times a second: what time alone brings."""
+        self.breakers.tick(now)
+        for gate in self.gates.values():
+            gate.tick(now)
+
+
+def _told(change: Change) -> None:
+    level = logging.INFO if change.after == "closed" else logging.WARNING
+    _log.log(level, "breaker of %s: %s -> %s: %s", change.name, change.before, change.after, change.detail)
