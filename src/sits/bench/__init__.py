@@ -33,6 +33,10 @@ BENCHES: Mapping[str, Row] = {
     "crash": Row(
         "sits.bench.crash", "kill -9 at 1,000 random moments: nothing acknowledged lost, beside the naive double write."
     ),
+    "faults": Row(
+        "sits.bench.faults",
+        "Model servers that fail in every way on every endpoint; servers killed, budgets raced, clients gone.",
+    ),
     "soak": Row("sits.bench.soak", "Minutes of mixed load and reloads: memory, threads, tasks and open files stay."),
 }
 

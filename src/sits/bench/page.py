@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape
 import msgspec
 
 from sits.bench.figure import Figure
+from sits.bench.plot import Plot, plot_svg
 
 _NUMBER = re.compile(r"^(-?[\d,.]+(e[+-]?\d+)?|–)$")
 
@@ -36,7 +37,7 @@ class Bars(msgspec.Struct, frozen=True, tag=True):
 class Section(msgspec.Struct, frozen=True):
     title: str
     text: str = ""
-    parts: list[Table | Bars] = []
+    parts: list[Table | Bars | Plot] = []
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ def render(page: Page, figures: list[Figure]) -> dict[str, str]:
                 blocks.append(_table(part))
                 continue
             path = f"{page.name}/{part.slug}.svg"
-            files[path] = svg(part)
+            files[path] = plot_svg(part) if isinstance(part, Plot) else svg(part)
             blocks.append(f"![{part.title}]({path})")
     blocks += ["## What it ran on", _table(Table(["", ""], [list(pair) for pair in page.environment]))]
     rest = [figure for figure in figures if figure.bound is None]

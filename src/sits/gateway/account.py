@@ -14,6 +14,7 @@ from sits.observe.anatomy import anatomy
 from sits.observe.catalogue import UNKNOWN
 from sits.observe.log import LineWriter
 from sits.observe.metrics import Registry
+from sits.resilience.attempts import Kind
 
 
 def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWriter | None) -> None:
@@ -63,6 +64,8 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         lines.put(record)
     for attempt in x.attempts:
         registry.attempt(attempt.target.name, attempt.error.code.value if attempt.error is not None else "ok").value += 1
+        if attempt.kind is not Kind.FIRST:
+            registry.kinds.series(attempt.target.name, attempt.kind.value).value += 1
     if record.skipped and target is not None:
         registry.events_skipped.series(target.name).value += record.skipped
     registry.meter(

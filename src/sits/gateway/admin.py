@@ -173,6 +173,7 @@ class Admin:
         registry, caches = self._node.registry, self._node.caches
         registry.cache_entries.series("exact").value = len(caches.own)
         registry.cache_bytes.series("exact").value = caches.own.weight
+        self._node.standing.measure()
         return self._node.registry.dump()
 
     def _own_record(self, request_id: str) -> bytes:

@@ -74,7 +74,7 @@ class Node:
         self.registry = Registry()
         self.lines = LineWriter(_to_stderr, self.redactor, self.registry.records_dropped)
         self.sweep = Sweep()
-        self.standing = Standing(wall=self.wall, clock=time.perf_counter)
+        self.standing = Standing(self.registry, wall=self.wall, clock=time.perf_counter)
         self.reloader = Reloader(config, registered=lambda: self._stored)
         self._data = data
         self._warm = warm

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sits.gateway.account import usage_of
 from sits.inner.estimate import BYTES_A_TOKEN
 from sits.resources.kinds import Key, Quota, SettingsSpec
 from sits.state.ledger.price import Price
@@ -192,7 +193,7 @@ def settled(x: Exchange, held: Held, limits: Limiter) -> Coroutine[Any, Any, Non
     tokens = cost = 0
     if held.quotas.counts_use:
         for attempt in x.attempts:
-            usage = attempt.usage
+            usage = usage_of(x, attempt)  # as in the ledger, estimates and all
             if usage is not None:
                 tokens += (usage.input or 0) + (usage.output or 0)
                 cost += x.table.prices[attempt.target.name].of(usage) or 0

@@ -75,13 +75,15 @@ def bind(host: str, port: int, *, shared: bool) -> socket.socket:
     return sock
 
 
-async def run(serving: Serving, sock: socket.socket, *, worker: int, ready: Callable[[Node], None]) -> None:
+async def run(
+    serving: Serving, sock: socket.socket, *, worker: int, ready: Callable[[Node], None], node_type: type[Node] = Node
+) -> None:
     """Serve on a bound socket until a signal; `ready` is called once requests are taken.
 
     Raises:
         ConfigError, SitsError: the node cannot start.
     """
-    node = Node(serving.config, serving.data, warm=worker == 0, worker=worker)
+    node = node_type(serving.config, serving.data, warm=worker == 0, worker=worker)
     await node.start()
     _calm_the_collector()
     try:

@@ -9,7 +9,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sits.observe.metrics import Registry
 from sits.resilience.breakers import Breaker, Breakers, Change, Declared
+from sits.resilience.qos.classes import NAMES
 from sits.resilience.qos.gate import Gate
 from sits.resilience.switch.divert import Switches
 from sits.resources.kinds import Model, SettingsSpec
@@ -24,11 +26,12 @@ MOST_GATES = 10_000
 class Standing:
     """One process's. `now` is seconds of the monotonic clock."""
 
-    __slots__ = ("breakers", "clock", "gates", "switches")
+    __slots__ = ("_registry", "breakers", "clock", "gates", "switches")
 
-    def __init__(self, *, wall: Callable[[], float], clock: Callable[[], float]) -> None:
+    def __init__(self, registry: Registry, *, wall: Callable[[], float], clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.breakers = Breakers(wall=wall, told=_told)
+        self.breakers = Breakers(wall=wall, told=self._told)
+        self._registry = registry
         self.switches = Switches()
         self.gates: dict[str, Gate] = {}
         """By the name of the route or model, where requests are admitted by class."""
@@ -85,7 +88,25 @@ class Standing:
         for gate in self.gates.values():
             gate.tick(now)
 
+    def measure(self) -> None:
+        """Bring the metrics up to date."""
+        registry = self._registry
+        for row in self.breakers.rows(self.clock()):
+            registry.breaker_out.series(row.name).value = row.out
+        for name, gate in self.gates.items():
+            stands = gate.standing()
+            registry.gate_limit.series(name).value = stands.limit
+            registry.gate_inside.series(name).value = stands.inside
+            for priority, word in enumerate(NAMES):
+                registry.gate_waiting.series(name, word).value = stands.waiting[priority]
+                registry.gate_arrived.series(name, word).value = stands.arrived[priority]
+                registry.gate_shed.series(name, word).value = stands.shed[priority]
 
-def _told(change: Change) -> None:
+    def _told(self, change: Change) -> None:
+        self._registry.breaker_changes.series(change.name, change.after).value += 1
+        _say(change)
+
+
+def _say(change: Change) -> None:
     level = logging.INFO if change.after == "closed" else logging.WARNING
     _log.log(level, "breaker of %s: %s -> %s: %s", change.name, change.before, change.after, change.detail)

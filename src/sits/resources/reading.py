@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -206,6 +208,8 @@ def _resources(value: Any) -> Iterator[tuple[Any, Path]]:
 
 
 def _resource(value: Any, file: str, document: Document | None, prefix: Path) -> tuple[Declared | None, list[Problem]]:
+    if _is_plain_pressure(value):
+        value, document = _as_pressure(value), _as_spec(document, prefix)
     kind = _kind(value)
     if isinstance(kind, Fault):
         return None, [_problem(kind, file, document, prefix)]
@@ -218,6 +222,46 @@ def _resource(value: Any, file: str, document: Document | None, prefix: Path) ->
         return None, [_problem(Fault((), str(error)), file, document, prefix)]
     declared = Declared(resource, file, document, prefix)
     return declared, [declared.problem(fault) for fault in resource_faults(resource)]
+
+
+def _is_plain_pressure(value: Any) -> bool:
+    return isinstance(value, dict) and "kind" not in value and {"policy", "trigger", "action"} <= value.keys()
+
+
+def _as_pressure(value: dict[str, Any]) -> dict[str, Any]:
+    """A pressure policy as it is written elsewhere (`policy`, `trigger`, `action`), as a resource named by its policy."""
+    trigger = value["trigger"]
+    if isinstance(trigger, dict):
+        figures = {key: figure for key in ("threshold", "release") if (figure := _percentage(trigger.get(key))) is not None}
+        value = {**value, "trigger": trigger | figures}
+    policy = value["policy"]
+    return {"kind": "Pressure", "metadata": {"name": _as_name(policy) if isinstance(policy, str) else policy}, "spec": value}
+
+
+def _percentage(value: Any) -> float | None:
+    found = re.fullmatch(r"\s*>?\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+    return float(found[1]) / 100 if found is not None else None
+
+
+def _as_name(policy: str) -> str:
+    """A name for a policy that may be called anything; what had to be left out of it stands behind, as a hash."""
+    name = re.sub(r"[^A-Za-z0-9._:/@-]+", "-", policy).lstrip("._:/@-").rstrip("-")[:180]
+    if policy.isascii() and name:
+        return name
+    mark = hashlib.blake2b(policy.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{name or 'pressure'}-{mark}"
+
+
+def _as_spec(document: Document | None, prefix: Path) -> Document | None:
+    """The document with the places of what stands at `prefix` also as those of the spec of a resource there."""
+    if document is None:
+        return None
+    size = len(prefix)
+    marks, keys = (
+        {(*path[:size], "spec", *path[size:]): mark for path, mark in places.items() if path[:size] == prefix}
+        for places in (document.marks, document.keys)
+    )
+    return Document(document.value, document.marks | marks, document.keys | keys)
 
 
 def _kind(value: Any) -> type[Resource] | Fault:

@@ -149,16 +149,35 @@ class Authenticator:
         identity = self._by_hash.get(sha256(secret).digest())
         if identity is None:
             raise SitsError(Code.UNAUTHENTICATED, f"the API key ({hint(secret)}) is not known")
-        if identity.disabled:
-            raise SitsError(Code.UNAUTHENTICATED, f"the API key {identity.name!r} is disabled")
-        if identity.expires <= now:
-            raise SitsError(Code.UNAUTHENTICATED, f"the API key {identity.name!r} has expired")
-        return identity
+        return _valid(identity, now)
+
+    def named(self, name: str | None, now: float) -> KeyIdentity | None:
+        """Who asked by that name before, as they may ask now. All keys are looked through: they lie under their secrets.
+
+        Raises:
+            SitsError: `unauthenticated`, the key is gone, disabled or expired; a key is asked for by now, and this is none.
+        """
+        if name is None:
+            if self.asks:
+                raise SitsError(Code.UNAUTHENTICATED, "an API key is asked for by now")
+            return None
+        identity = next((one for one in self._by_hash.values() if one.name == name), None)
+        if identity is None:
+            raise SitsError(Code.UNAUTHENTICATED, f"the API key {name!r} is not known any more")
+        return _valid(identity, now)
 
     def require_admin(self, identity: KeyIdentity | None) -> None:
         """Raise `forbidden` unless an admin asks, or nobody is asked at all."""
         if self.asks and (identity is None or not identity.admin):
             raise SitsError(Code.FORBIDDEN, "this needs a key that was made with --admin")
+
+
+def _valid(identity: KeyIdentity, now: float) -> KeyIdentity:
+    if identity.disabled:
+        raise SitsError(Code.UNAUTHENTICATED, f"the API key {identity.name!r} is disabled")
+    if identity.expires <= now:
+        raise SitsError(Code.UNAUTHENTICATED, f"the API key {identity.name!r} has expired")
+    return identity
 
 
 def require_model(identity: KeyIdentity | None, model: str) -> None:

@@ -303,8 +303,10 @@ class Connection(asyncio.Protocol):
         self._parser = cast("HttpResponseParser", None)  # it holds our methods: break the cycle
         if self._reply is None:
             self._owner.forget(self)
-        else:
+        elif exc is None or isinstance(exc, OSError):
             self._cut("closed the connection" if exc is None else f"broke the connection ({exc})")
+        else:
+            self.cut()  # The loop ends a connection whose receiver raised: that is no fault of the server's.
 
     def _catch_up(self) -> None:
         """What was read before the end comes before it."""

@@ -165,8 +165,8 @@ class Course:
         if not self._rules.continues or (error.code not in BROKEN and error.remedy is not Remedy.TRY_ELSEWHERE):
             return None
         following = self._next()
-        if following is None and target not in self._tried:
-            # Nobody else is left: the same server may be back, or another replica stand behind its address.
+        if following is None and error.code in BROKEN and target not in self._tried:
+            # Nobody else is left: the server that broke off may be back, or another replica stand behind its address.
             self._tried.append(target)
             following = target
         return self._step(following, Kind.CONTINUATION)

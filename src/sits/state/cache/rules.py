@@ -77,10 +77,13 @@ class Wish(msgspec.Struct, frozen=True):
     one, as the RFC has it, and all others take what the route gives."""
     only: bool = False
     """Wants no answer that is not in the cache: 504 then (RFC 9111 5.2.1.7)."""
+    slack: float | None = None
+    """Not the client's: seconds that the route gives an answer after it has gone stale, where it keeps some for longer than that
+    (for its ladder). None: as long as they are kept."""
 
     def accepts(self, answer: Answer, now: float) -> bool:
         """Whether an answer that has not expired is fresh enough."""
-        if not self.read:
+        if not self.read or (self.slack is not None and now >= answer.fresh + self.slack):
             return False
         until = answer.fresh if self.max_age is None else min(answer.fresh, answer.made + self.max_age)
         if until - now >= self.min_fresh:
