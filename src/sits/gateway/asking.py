@@ -12,10 +12,13 @@ from sits.engines.base import Headers
 from sits.gateway import spine
 from sits.gateway.drive import Drive
 from sits.gateway.exchange import Exchange
+from sits.gateway.running import run
 from sits.gateway.service import OPERATIONS, Service
 from sits.gateway.wire import Listener, Request
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
+from sits.routing.plan import Plan
+from sits.routing.target import Target
 
 _log = logging.getLogger("sits.gateway")
 _PATHS = {operation: path for path, operation in OPERATIONS.items()}
@@ -26,14 +29,12 @@ LARGEST_SAID = 500
 class Answered:
     """A wire to ourselves: holds the answer until it is whole."""
 
-    __slots__ = ("_body", "by", "done", "gone", "listener")
+    __slots__ = ("_body", "done", "gone", "listener")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.gone = False
         self.listener: Listener | None = None
         self.done: asyncio.Future[tuple[int, bytes]] = loop.create_future()
-        self.by = ""
-        """The model that answers."""
         self._body = bytearray()
 
     def respond(self, status: int, headers: Headers, body: bytes, lines: bytes = b"") -> None:
@@ -56,8 +57,8 @@ class Answered:
             self.done.set_result((status, body))
 
 
-async def ask(service: Service, operation: Operation, body: bytes, who: str) -> tuple[bytes, str]:
-    """The body of the answer, and the name of the model that gave it. `who` asks, for the record.
+async def ask(service: Service, target: Target, operation: Operation, body: bytes, who: str) -> bytes:
+    """The body of the answer of this target and no other. `who` asks, for the record.
 
     Raises:
         SitsError: what the model server said, or why it was not reached.
@@ -70,7 +71,7 @@ async def ask(service: Service, operation: Operation, body: bytes, who: str) -> 
     service.live.add(x)
     x.table.live += 1
     wire.listener = x
-    x.drive = Drive(_serve(x, wire))
+    x.drive = Drive(_serve(x, target))
     try:
         status, answer = await wire.done
     except asyncio.CancelledError:
@@ -82,16 +83,16 @@ async def ask(service: Service, operation: Operation, body: bytes, who: str) -> 
     if status != 200:
         said = answer[:LARGEST_SAID].decode("utf-8", "replace")
         raise SitsError(Code.UPSTREAM_ERROR, f"status {status}: {said}")
-    return answer, wire.by
+    return answer
 
 
-async def _serve(x: Exchange, wire: Answered) -> None:
+async def _serve(x: Exchange, target: Target) -> None:
     try:
         spine.understand(x)
         spine.plan(x)
-        attempt = await spine.run(x)
-        wire.by = attempt.target.name
-        spine.answer(x, attempt)
+        # Whoever has taken its place, and whatever breakers say: it is this one that is wanted.
+        x.plan = Plan((target,))
+        spine.answer(x, await run(x))
     except SitsError as error:
         spine.refuse(x, error)
     except Exception:

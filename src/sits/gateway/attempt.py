@@ -43,6 +43,7 @@ class Attempt:
         "exchange",
         "first",
         "headers",
+        "hurried",
         "kind",
         "over",
         "over_at",
@@ -62,6 +63,8 @@ class Attempt:
         self.target = target
         self.kind = kind
         """Why this target is asked."""
+        self.hurried = False
+        """It has less time than its target is given for the first content."""
         self.probe = 0
         """Its place among those that try whether a target is well again; 0 for none."""
         self.race: Race | None = None
@@ -183,6 +186,10 @@ class Attempt:
         self.committed = True
         if not self.first:
             self.first = perf_counter()
+        if self.probe:
+            # Proof enough: its end may be minutes away.
+            self.exchange.table.breakers[self.target.name].proved(self.probe, self.first)
+            self.probe = 0
         self.exchange.commit(self, piece)
 
     def _stop(self, error: SitsError) -> None:

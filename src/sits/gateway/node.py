@@ -13,6 +13,9 @@ import sys
 import time
 from collections.abc import Sequence
 
+from sits.engines.base import Engine
+from sits.engines.remote.address import parse_address
+from sits.engines.remote.engine import RemoteEngine
 from sits.gateway.admin import Admin
 from sits.gateway.cache_pages import CachePages
 from sits.gateway.cluster import Cluster, node_id, node_name
@@ -23,6 +26,7 @@ from sits.gateway.listing import Listing
 from sits.gateway.meaning import Meaning
 from sits.gateway.membership import Membership
 from sits.gateway.pages import Pages
+from sits.gateway.pressing import Pressing
 from sits.gateway.recall import Caches
 from sits.gateway.registration import Registry as Registrar
 from sits.gateway.reliability_pages import ReliabilityPages
@@ -140,12 +144,20 @@ class Node:
             loop=self.loop,
             chance=self._chance,
         )
+        self.pressing = Pressing(
+            self._data,
+            self.registry,
+            {"inflight": lambda: float(len(self.service.live)), "queue": self.standing.waiting},
+            self._engine_for,
+            wall=self.wall,
+        )
+        self.service.pressures = self.pressing.take(table)
         self.redactor.learn(table.secrets)
         self._levels(snapshot)
         self.reloader.on_change(self._swap)
         admin = Admin(self)
         cache_pages = CachePages(self)
-        reliability = ReliabilityPages(self.standing, self._worker)
+        reliability = ReliabilityPages(self.standing, self.pressing, self._worker)
         self.siblings = Siblings(self._data / "run", {**admin.topics, **reliability.topics, "purge": cache_pages.purge_here})
         await self.siblings.start()
         self._fill(admin)
@@ -171,6 +183,7 @@ class Node:
         await end(*self._tasks[1:])
         await asyncio.gather(*self._tasks[:1], return_exceptions=True)
         self._timer.cancel()
+        await self.pressing.aclose()
         await self._pages.aclose()
         await self.sessions.aclose()
         if self._news is not None:
@@ -313,6 +326,7 @@ class Node:
         self.swap_error = None
         self._old.append(self.service.table)
         self.service.take(table)
+        self.service.pressures = self.pressing.take(table)
         self.caches.behind(self._mean(table))
         self._levels(new)
         _log.info("configuration %d (%s) is in force", new.version, new.hash[:12])
@@ -351,6 +365,10 @@ class Node:
             await target.engine.probe(model.spec.health_check_path, target.deadlines)
         finally:
             self._probing.remove(table)
+
+    def _engine_for(self, url: str) -> Engine:
+        """Asks a server that is no model's: Prometheus."""
+        return RemoteEngine(parse_address(url), sweep=self.sweep, loop=self.loop, clock=time.perf_counter)
 
     # What other processes on the data folder do
 

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from sits import dialects
 from sits.gateway import spine
@@ -36,6 +37,9 @@ from sits.observe.redact import Redactor
 from sits.observe.trace import Trace, request_id, trace
 from sits.state.ledger import Ledger
 from sits.state.limits import Limiter
+
+if TYPE_CHECKING:
+    from sits.resilience.pressure import Pressures
 
 _log = logging.getLogger("sits.gateway")
 
@@ -83,6 +87,8 @@ class Service:
         self.breakers = standing.breakers
         self.switches = standing.switches
         standing.declare(table)
+        self.pressures: Pressures | None = None
+        """The policies that act under pressure, once one is declared."""
         self.sweep = sweep
         self.redactor = redactor
         self.registry = registry

@@ -88,11 +88,15 @@ class Standing:
         for gate in self.gates.values():
             gate.tick(now)
 
+    def waiting(self) -> float:
+        """Requests that wait for their turn, over all routes."""
+        return float(sum(gate.waiting for gate in self.gates.values()))
+
     def measure(self) -> None:
         """Bring the metrics up to date."""
         registry = self._registry
         for row in self.breakers.rows(self.clock()):
-            registry.breaker_out.series(row.name).value = row.out
+            registry.breaker_out.series(row.name).value = int(row.out)  # a bool would make the whole dump unreadable
         for name, gate in self.gates.items():
             stands = gate.standing()
             registry.gate_limit.series(name).value = stands.limit

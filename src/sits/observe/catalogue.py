@@ -124,6 +124,10 @@ METRICS: tuple[Metric, ...] = (
         "Requests that no model could answer and a lower rung of the route's ladder did: cache or template.",
         ("route", "rung"),
     ),
+    Metric("sits_pressure_acting", "gauge", "1 while a pressure policy acts in some worker.", ("policy",), merge="max"),
+    Metric(
+        "sits_pressure_changes_total", "counter", "How often a pressure policy began to act or was released.", ("policy", "state")
+    ),
     Metric(
         "sits_colour_total",
         "counter",

@@ -223,6 +223,8 @@ class Registry:
         self.gate_arrived = self._counters("sits_gate_arrived_total")
         self.gate_shed = self._counters("sits_gate_shed_total")
         self.rungs = self._counters("sits_rungs_total")
+        self.pressure_acting = self._gauges("sits_pressure_acting")
+        self.pressure_changes = self._counters("sits_pressure_changes_total")
         self.colours = self._counters("sits_colour_total")
         self.inflight = self._gauges("sits_inflight").series()
         self.events_skipped = self._counters("sits_stream_events_skipped_total")

@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from sits.resources.checks_reliability import classes, pressing, retries, rungs, shadows, switching
+from sits.resources.checks_reliability import classes, retries, rungs, shadows, switching
 from sits.resources.kinds import LOCAL_ENGINES, Key, LocalSpec, Model, Resource, Route, Settings
+from sits.resources.pressures import pressure_faults
 from sits.resources.problem import Fault, Path, quoted
 from sits.resources.reliability import Pressure, Switch
 
@@ -278,5 +279,5 @@ RULES: dict[type[Resource], Sequence[Callable[[Any], Iterable[Fault]]]] = {
     Key: (_expires,),
     Settings: (_addresses, _cluster, classes),
     Switch: (switching,),
-    Pressure: (pressing,),
+    Pressure: (pressure_faults,),
 }

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from sits.resources.kinds import Route, Settings
 from sits.resources.problem import Fault, Path, did_you_mean, quoted
-from sits.resources.reliability import Pressure, Switch
+from sits.resources.reliability import Switch
 
 OUTCOMES = frozenset({
     "context_length_exceeded", "guard_refused", "model_does_not_fit", "model_unavailable", "upstream_auth_failed",
@@ -55,14 +55,6 @@ def switching(switch: Switch) -> Iterator[Fault]:
             yield Fault((*steps, index + 1), f"{after:g} does not come after {before:g}", "let the steps rise")
     if spec.pace.steps[0] <= 0:
         yield Fault((*steps, 0), "nothing would be asked of the new model", "begin above 0")
-
-
-def pressing(pressure: Pressure) -> Iterator[Fault]:
-    """Released below where it acts."""
-    trigger = pressure.spec.trigger
-    if trigger.release is not None and trigger.release > trigger.threshold:
-        message = f"{trigger.release:g} is above the threshold of {trigger.threshold:g}"
-        yield Fault(("spec", "trigger", "release"), message, "give a figure below it: it would act and release at once")
 
 
 def classes(settings: Settings) -> Iterator[Fault]:

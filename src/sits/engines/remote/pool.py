@@ -12,7 +12,7 @@ import msgspec
 
 from sits.engines.remote.call import RemoteCall
 from sits.engines.remote.connection import Connection
-from sits.inner.errors import Code, SitsError
+from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.sweep import Sweep
 
 Dial = Callable[[], Coroutine[Any, Any, Connection]]
@@ -82,7 +82,8 @@ class Pool:
         full = self.open >= self._limits.connections
         if full and len(self.waiting) >= self._limits.waiting:
             busy = f"all {self.open} connections are busy and {len(self.waiting)} requests wait already"
-            self._refuse(call, f"{self._origin}: {busy}")
+            # Our own limit, which says nothing of the server: another one may be asked, and no breaker counts it.
+            self._refuse(call, f"{self._origin}: {busy}", Code.OVERLOADED)
             return
         call.due = min(now + call.deadlines.connect, call.ends)
         self._sweep.add(call)
@@ -91,8 +92,8 @@ class Pool:
         else:
             self._connect(call, now)
 
-    def _refuse(self, call: RemoteCall, why: str) -> None:
-        self._loop.call_soon(call.fail, SitsError(Code.UPSTREAM_UNREACHABLE, why))
+    def _refuse(self, call: RemoteCall, why: str, code: Code = Code.UPSTREAM_UNREACHABLE) -> None:
+        self._loop.call_soon(call.fail, SitsError(code, why, remedy=Remedy.TRY_ELSEWHERE))
 
     def withdraw(self, call: RemoteCall) -> None:
         """Take back a call that no connection carries yet. Safe to repeat."""
@@ -107,9 +108,12 @@ class Pool:
         which, seconds = "connect", call.deadlines.connect
         if now >= call.ends:
             which, seconds = "total", call.deadlines.total
-        doing = f"waiting for one of {self._limits.connections} connections" if call in self.waiting else "connecting"
+        waited = call in self.waiting
+        doing = f"waiting for one of {self._limits.connections} connections" if waited else "connecting"
         self.withdraw(call)
-        call.fail(SitsError(Code.UPSTREAM_TIMEOUT, f"{self._origin}: the {which} deadline of {seconds:g} s passed while {doing}"))
+        code = Code.OVERLOADED if waited else Code.UPSTREAM_TIMEOUT
+        message = f"{self._origin}: the {which} deadline of {seconds:g} s passed while {doing}"
+        call.fail(SitsError(code, message, remedy=Remedy.TRY_ELSEWHERE))
 
     # Making connections
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sits import __version__
-from sits.gateway.openapi import answers, asks, refusals, registration, reliability, sessions, switching
+from sits.gateway.openapi import answers, asks, behind, refusals, registration, reliability, sessions, switching
 from sits.gateway.openapi.paths import paths
 
 DESCRIPTION = """\
@@ -57,6 +57,7 @@ def document() -> dict[str, Any]:
                 **answers.schemas(),
                 **refusals.schemas(),
                 **sessions.schemas(),
+                **behind.schemas(),
                 **switching.schemas(),
                 **registration.schemas(),
                 **reliability.schemas(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sits.gateway.openapi import examples, refusals, sessions, switching
+from sits.gateway.openapi import behind, examples, refusals, sessions, switching
 from sits.gateway.openapi.shapes import STRING, Schema, either, ref
 from sits.inner.errors import Code
 
@@ -22,6 +22,7 @@ def _header(name: str, description: str, example: str) -> dict[str, Any]:
     return {"name": name, "in": "header", "description": description, "schema": STRING, "example": example}
 
 
+TOKEN = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}
 HEADERS = (
     _header(
         "x-request-id", "The client's own id of this request: 1 to 128 visible ASCII characters, else one is made.", "job-7.3"
@@ -32,6 +33,13 @@ HEADERS = (
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     ),
     _header("x-sits-fallback", "`off`: ask the first target only.", "off"),
+    {**_header("x-traffic-color", "The colour of this traffic, for every hop.", "green"), "schema": TOKEN},
+    {**_header("x-experiment-id", "The experiment that it belongs to, for every hop.", "exp-8"), "schema": TOKEN},
+    _header(
+        "x-sits-callback",
+        "Where an answer that is made later is to be sent, by POST; it begins with one of `qos.callbacks` in Settings.",
+        "https://hooks.example.com/sits/in",
+    ),
 )
 """What every request to a model may say besides its body."""
 
@@ -95,6 +103,7 @@ def _name(description: str, example: str = "") -> dict[str, Any]:
 
 SESSION = _name("The session.", sessions.ID)
 RESPONSE = _name("The id of an answer.", "resp_1")
+LATER = _name("The id that the first answer gave.", behind.LATER)
 SWITCH = _name("A declared switch.", "chat-large-to-next")
 LIMIT = {
     "name": "limit",
@@ -182,6 +191,11 @@ PAGED = (
         own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,), 503: (Code.STATE_UNAVAILABLE,)},
         parameters=(SESSION, sessions.SINCE, sessions.MOST), packed=True,
     ),
+    Paged(
+        "GET", "/v1/later/{name}", "getLater", "inference",
+        "The answer that was not there when it was asked for, as the request would have been answered.", "key", "",
+        own={404: (Code.NOT_FOUND,), 503: (Code.STATE_UNAVAILABLE,)}, parameters=(LATER,),
+    ),
     Paged("GET", "/v1/models", "listModels", "models", "Every name that this key may ask for.", "key", "ModelList"),
     Paged(
         "POST", "/v1/models/register", "registerModel", "models", "Add a model while requests run.", "admin",
@@ -245,6 +259,14 @@ PAGED = (
         "GET", "/v1/admin/gates", "listGates", "operations",
         "Who is inside which route and who waits, where requests are admitted by class.", "admin", "GateList",
     ),
+    Paged("GET", "/v1/admin/pressures", "listPressures", "operations", "How every pressure policy is.", "admin", "PressureList"),
+    Paged(
+        "GET", "/v1/admin/shadows", "listShadows", "operations", "How the shadows of all routes compare.", "admin", "ShadowList",
+    ),
+    Paged(
+        "GET", "/v1/admin/shadows/{name}", "getShadow", "operations", "One of them, with the differences that wait for a look.",
+        "admin", "ShadowDetail", own={404: (Code.NOT_FOUND,)}, parameters=(_name("A route with a shadow.", "chat"),),
+    ),
     Paged("GET", "/v1/admin/switches", "listSwitches", "operations", "How every declared switch is.", "admin", "SwitchList"),
     Paged(
         "GET", "/v1/admin/switches/{name}", "getSwitch", "operations", "How one switch is, and what was noted of it.",
@@ -285,6 +307,7 @@ def paths() -> dict[str, dict[str, Any]]:
         found[row.path] = {"post": _asked(row)}
     for page in PAGED:
         found.setdefault(page.path, {})[page.method.lower()] = _paged(page)
+    _later(found["/v1/later/{name}"]["get"]["responses"])
     metrics = found["/metrics"]["get"]["responses"]["200"]
     metrics["content"] = {PLAIN: {"schema": STRING}, OPENMETRICS: {"schema": STRING}}
     ready = found["/readyz"]["get"]["responses"]
@@ -293,6 +316,30 @@ def paths() -> dict[str, dict[str, Any]]:
     placeless[JSON]["schema"]["allOf"].append(ref("SessionGap"))
     placeless[sessions.PACKED] = placeless[JSON]
     return found
+
+
+PENDING_202 = "Too much is asked of the model: its answer is made later. `x-sits-later` says where it will be."
+LATER_202 = "It is not made yet; ask again after `retry-after` seconds."
+LATER_410 = (
+    "It failed for good: the body is the error that the request would have been answered with, `x-sits-status` its status."
+)
+
+
+def _promised() -> dict[str, Any]:
+    """What a request of the lowest class is answered with when there is nothing else."""
+    found = _answer(PENDING_202, ref("LaterPending"), behind.PENDING)
+    return {**found, "headers": found["headers"] | refusals.header_refs("x-sits-later", "retry-after")}
+
+
+def _later(responses: dict[str, Any]) -> None:
+    """What one page says in four ways. The answer itself is that of any operation, streams among them."""
+    status = refusals.header_refs("x-sits-later-status")
+    responses["200"]["headers"] |= status
+    responses["200"]["content"] = {JSON: {}, EVENTS: {"schema": STRING}}
+    responses["202"] = _answer(LATER_202, ref("LaterPending"), behind.PENDING)
+    responses["202"]["headers"] |= status | refusals.header_refs("retry-after")
+    responses["410"] = _answer(LATER_410, either(ref("Error"), ref("AnthropicError")))
+    responses["410"]["headers"] |= status | refusals.header_refs("x-sits-error", "x-sits-status")
 
 
 def _asked(row: Asked) -> dict[str, Any]:
@@ -320,6 +367,7 @@ def _asked(row: Asked) -> dict[str, Any]:
                     **_links(dict.fromkeys(row.links, "/id")),
                 },
             },
+            "202": _promised(),
             **refusals.data_plane(row.dialect, row.own),
         },
     }

@@ -59,7 +59,37 @@ def schemas() -> dict[str, Schema]:
             "pace": said(NUMBER, "Requests a second that leave."),
         }
     )
+    pressure = record(
+        {
+            "worker": COUNT,
+            "name": FILLED,
+            "policy": said(STRING, "In the words of whoever wrote it."),
+            "metric": FILLED,
+            "value": said(nullable(NUMBER), "The last reading."),
+            "threshold": NUMBER,
+            "release": NUMBER,
+            "phase": FILLED,
+            "since": said(NUMBER, "Unix seconds of the last change."),
+            "action": FILLED,
+            "routes": said(listed(STRING), "That it is about; all when empty."),
+            "models": {"type": "object", "additionalProperties": STRING, "description": "Who is replaced by whom while it acts."},
+            "trouble": said(STRING, "Why there is no reading, or an old one."),
+            "notes": said(listed(STRING), "What of the policy is not followed, and why."),
+        }
+    )
+    acted = record(
+        {
+            "worker": COUNT,
+            "name": FILLED,
+            "acting": BOOLEAN,
+            "metric": FILLED,
+            "value": nullable(NUMBER),
+            "threshold": NUMBER,
+            "at": NUMBER,
+        }
+    )
     return {
+        "PressureList": record({"data": listed(pressure), "changes": said(listed(acted), "The last ones, newest first.")}),
         "BreakerList": record({"data": listed(breaker), "changes": said(listed(change), "The last ones, newest first.")}),
         "GateList": record({"data": listed(gate)}),
     }

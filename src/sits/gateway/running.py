@@ -1,0 +1,371 @@
+"""Asking models until one answers: the failover core of every endpoint, streamed or not.
+
+Who is asked next is for `Course` to say; here requests are written, attempts are begun, raced and read when they are over, and
+what they say of their targets is noted. Nothing else in the gateway asks a model anything twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+
+import msgspec
+
+from sits import dialects
+from sits.dialects.base import Translation
+from sits.dialects.bridge import whole_bridge
+from sits.dialects.continued import Continued
+from sits.dialects.continued_leg import Leg
+from sits.dialects.patch import patch
+from sits.engines.base import Deadlines, Headers, Outgoing
+from sits.gateway.admission import enter
+from sits.gateway.attempt import Attempt
+from sits.gateway.conduct import Conduct
+from sits.gateway.exchange import Exchange
+from sits.gateway.race import Race, outrun
+from sits.inner.errors import Code, Remedy, SitsError
+from sits.resilience.attempts import Course, Kind
+from sits.resilience.attempts.course import BROKEN
+from sits.resilience.qos.deadline import HEADER as TIMEOUT
+from sits.resilience.qos.deadline import onward
+from sits.resilience.switch.divert import verdict
+from sits.routing.plan import LEFT_ALONE, NOBODY
+from sits.routing.target import Target
+
+USAGE_ON_REQUEST = frozenset(("chat", "completions"))
+"""Operations whose streams tell their usage only when asked to."""
+
+
+async def run(x: Exchange) -> Attempt:
+    """Ask targets until one answers; the only place where anything is asked again. Who is next is `Course`'s to say.
+
+    Raises:
+        SitsError: what the last one said.
+    """
+    assert x.plan is not None
+    assert x.conduct is not None
+    conduct, targets = x.conduct, x.plan.targets
+    if x.request.headers.get(b"x-sits-fallback") == b"off":
+        targets = targets[:1]
+    if conduct.gate is not None and x.place is None:
+        await enter(x, conduct.gate)
+    course = Course(conduct.rules, targets)
+    for budget in conduct.budgets:
+        budget.request(perf_counter())
+    target, kind = course.begin(), Kind.FIRST
+    error: SitsError | None = None
+    while True:
+        attempt = begin(x, course, target, kind)
+        if attempt is None:
+            error = error or unsupported(x)
+            following = course.skipped()
+            if following is None:
+                raise error
+            target = following
+            continue
+        if conduct.lateness is None:
+            await attempt.over
+            end(x, attempt)
+        else:
+            attempt = await race(x, attempt, course, conduct)
+        error = attempt.error
+        if error is None:
+            if x.remembering is not None and attempt.translation is None:
+                # A whole answer can be gone on from when the client has it, whatever happens to this process.
+                await x.service.loop.create_task(x.remembering.kept(attempt.body))
+            return attempt
+        step = course.failed(
+            attempt.target,
+            error,
+            content=x.content,
+            started=attempt.started,
+            answered=attempt.status,
+            now=perf_counter(),
+            late=late(x),
+        )
+        if step is None:
+            raise broken_off(error) if x.content else error
+        if step.pause:
+            await x.pause(step.pause)
+            if x.ending is not None:
+                raise x.ending
+        target, kind = step.target, step.kind
+
+
+def begin(x: Exchange, course: Course, target: Target, kind: Kind) -> Attempt | None:
+    """Ask a target; None when its dialect has no words for the request, or it is to be left alone after all.
+
+    Raises:
+        SitsError: the request is at fault; the answer so far cannot be gone on with.
+    """
+    try:
+        request, translate = prepare(x, target)
+    except SitsError as refusal:
+        if refusal.code is not Code.UNSUPPORTED:
+            raise
+        x.skipped_targets.append((target.name, refusal.message))
+        return None
+    if x.conduct is not None and x.conduct.rules.again:
+        request.headers.append((b"idempotency-key", once(x, target)))
+    attempt = Attempt(x, target, translate, kind)
+    breaker = x.table.breakers[target.name]
+    if breaker.out:
+        attempt.probe = breaker.take_probe(attempt.sent)
+        if (
+            not attempt.probe
+            and course.pending
+            and target.name in x.service.breakers.out_of(x.choice.order if x.choice is not None else ())
+        ):
+            x.skipped_targets.append((target.name, LEFT_ALONE))
+            return None
+    if kind is not Kind.HEDGE:
+        x.attempt = attempt
+    x.attempts.append(attempt)
+    if x.ending is not None or x.gone:
+        attempt.stop(x.ending or SitsError(Code.CLIENT_CLOSED, "the client went away"))
+    else:
+        if translate is not None and kind is not Kind.HEDGE:
+            x.watch(attempt, attempt.sent)
+        allowed = deadlines(x, target)
+        attempt.hurried = allowed.total < target.deadlines.first_token
+        attempt.start(request, allowed)
+    return attempt
+
+
+def left_alone(x: Exchange) -> frozenset[str]:
+    """Whose breakers are open by now."""
+    return x.service.breakers.out_of(x.choice.order) if x.choice is not None else NOBODY
+
+
+def once(x: Exchange, target: Target) -> bytes:
+    """The idempotency key of all tries of one target: what it has done for the first, it does not do again for the second."""
+    given = x.request.headers.get(b"idempotency-key")
+    return given if given is not None else b"sits-%b-%b" % (x.trace.span_id.encode(), target.name.encode())
+
+
+def end(x: Exchange, attempt: Attempt) -> None:
+    """An attempt is over: read what it amounts to, and what it says of its target."""
+    check(x, attempt)
+    error = attempt.error
+    first_ms = None
+    if attempt.translation is not None and attempt.first:
+        first_ms = (attempt.first - attempt.sent) * 1e3
+    x.service.breakers.ended(
+        x.table.breakers[attempt.target.name],
+        error,
+        first_ms,
+        attempt.over_at,
+        status=attempt.status,
+        probe=attempt.probe,
+        hurried=attempt.hurried,
+    )
+    if x.service.switches.watching and attempt is x.attempts[0] and (ok := verdict(error)) is not None:
+        x.service.switches.note(x.choice.name if x.choice is not None else "", attempt.target.name, ok, first_ms, attempt.sent)
+    if x.attempt is attempt:
+        x.attempt = None
+
+
+def unsupported(x: Exchange) -> SitsError:
+    """No target has words for the request: what the first of them lacks."""
+    lacking = [why for _, why in x.skipped_targets if why is not LEFT_ALONE]
+    return SitsError(Code.UNSUPPORTED, lacking[0] if lacking else LEFT_ALONE)
+
+
+def broken_off(error: SitsError) -> SitsError:
+    """The client has half of an answer, and nobody could go on with it: said as what it is, whatever the last one failed of."""
+    if error.code in BROKEN or error.remedy is not Remedy.TRY_ELSEWHERE:
+        return error
+    return SitsError(Code.STREAM_BROKEN, f"the answer broke off, and could not be gone on with: {error.message}")
+
+
+async def race(x: Exchange, first: Attempt, course: Course, conduct: Conduct) -> Attempt:
+    """See attempts to their end of which a second one is begun when the first one is late; the winner, or the last to fail."""
+    x.race = runners = Race()
+    runners.enter(first)
+    if first.over.happened:
+        runners.tell()
+    if first.kind is not Kind.CONTINUATION:
+        runners.wait(x.service.loop, conduct.late_after())
+    last = first
+    try:
+        while runners.running:
+            await runners.news
+            runners.fresh()
+            over = runners.ended()
+            for attempt in over:
+                end(x, attempt)
+                if attempt.error is None or attempt.error.code is not Code.OUTRUN:
+                    last = attempt
+            if over and last.error is None:
+                lose(x, runners, over, last)
+                winner_last(x, last)
+                return last
+            if x.attempt is None and runners.running:
+                x.attempt = runners.running[0]
+                if x.stream and not x.content:
+                    x.watch(x.attempt, perf_counter())
+            if runners.is_late:
+                runners.is_late, runners.hedged = False, True
+                hedge(x, runners, course)
+        winner_last(x, last)
+        return last
+    finally:
+        runners.end_timer()
+        x.race = None
+
+
+def lose(x: Exchange, runners: Race, over: list[Attempt], winner: Attempt) -> None:
+    """End those that still run, and say of those that were done at the same moment that they came second."""
+    runners.won(winner)
+    for attempt in runners.ended():
+        end(x, attempt)
+    for attempt in over:
+        if attempt is not winner and attempt.error is None:
+            attempt.error = outrun(winner)
+
+
+def hedge(x: Exchange, runners: Race, course: Course) -> None:
+    """Ask a second target beside the first, if the route can afford it."""
+    step = course.slow(perf_counter())
+    if step is None or x.content or not runners.running:
+        return
+    try:
+        attempt = begin(x, course, step.target, Kind.HEDGE)
+    except SitsError:
+        return  # It breaks this target's contract; the first one is still at it.
+    if attempt is not None:
+        runners.enter(attempt)
+        if attempt.over.happened:
+            runners.tell()
+
+
+def winner_last(x: Exchange, attempt: Attempt) -> None:
+    """Books and headers take the last attempt for the one that was answered with."""
+    x.attempts.remove(attempt)
+    x.attempts.append(attempt)
+
+
+def late(x: Exchange) -> bool:
+    """Whether the request's own deadline has passed: then nobody else is asked, who would be billed for nothing."""
+    return x.total is not None and perf_counter() - x.admitted >= x.total
+
+
+def deadlines(x: Exchange, target: Target) -> Deadlines:
+    """The target's deadlines; a later attempt gets what is left of the request's own."""
+    if len(x.attempts) == 1 and x.total is None:
+        return target.deadlines
+    left = (x.total if x.total is not None else target.deadlines.total) - (perf_counter() - x.admitted)
+    return msgspec.structs.replace(target.deadlines, total=max(0.001, min(left, target.deadlines.total)))
+
+
+def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:
+    """The request as this target wants it, and how its streamed answer is to be turned into ours.
+
+    Same dialect on both sides: the client's bytes with the target's own model id in them. Otherwise through the inner form, and
+    also where the route goes on with broken streams.
+
+    Raises:
+        SitsError: `unsupported`, the target's dialect has no words for something that is asked.
+    """
+    assert x.peek is not None
+    if target.contract is not None:
+        target.contract.check_request(x.request.body)
+    dialect, stream = target.dialect, x.peek.stream
+    path = dialect.relays.get(x.operation)
+    if stream and x.conduct is not None and x.conduct.continues:
+        return continuable(x, target)
+    extra: Headers = []
+    translate: Callable[[], Translation] | None
+    if path is not None:
+        ask_usage = stream and not x.peek.include_usage and x.operation in USAGE_ON_REQUEST
+        model = None if x.peek.model == target.upstream_model else target.upstream_model
+        body = patch(x.request.body, model, ask_usage) if model is not None or ask_usage else x.request.body
+        translate = x.relay if stream else None
+        headers = x.request.headers
+        for name in RELAYED_HEADERS.intersection(headers):
+            if name != b"idempotency-key" or x.conduct is None or not x.conduct.rules.again:
+                extra.append((name, headers[name]))
+        if x.operation in ANTHROPIC and ANTHROPIC_VERSION[0] not in x.request.headers:
+            extra.append(ANTHROPIC_VERSION)
+    else:
+        prepared = dialect.write(x.ask(), target.upstream_model)
+        path, body = prepared.path, prepared.body
+        extra.extend(prepared.headers)
+        translate = partial(x.bridge, target) if stream else None
+    return Outgoing(b"POST", path.encode(), outbound(x, extra), body, target.fixed), translate
+
+
+def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:
+    """As `prepare`, such that another target can go on where this one breaks off; a continuation goes on.
+
+    Raises:
+        SitsError: as `prepare`; `stream_broken`, the answer so far cannot be gone on with.
+    """
+    if x.continued is None:
+        x.continued = Continued(x.ask(), x.client)
+    prepared, onset = x.continued.write(target.dialect, target.upstream_model, prefill="prefill" in target.capabilities)
+    headers = outbound(x, list(prepared.headers))
+    request = Outgoing(b"POST", prepared.path.encode(), headers, prepared.body, target.fixed)
+    return request, partial(x.leg, x.continued, target, onset)
+
+
+ANTHROPIC = frozenset(("messages", "count_tokens"))
+ANTHROPIC_VERSION = (b"anthropic-version", b"2023-06-01")
+"""For clients that do not say one: Anthropic's servers refuse a request without."""
+RELAYED_HEADERS = frozenset((b"anthropic-version", b"anthropic-beta", b"idempotency-key"))
+"""The client's headers that a server of the same dialect may see. Everything else, credentials and cookies first, stays."""
+
+
+def outbound(x: Exchange, extra: Headers) -> Headers:
+    """The outbound headers that are this request's own: the trace with our span in it, the request id. Made afresh each time."""
+    trace = x.trace
+    if trace.state is not None:
+        extra.append((b"tracestate", trace.state))
+    if x.tint.fields:
+        extra.extend(x.tint.fields)
+    if x.total is not None and TIMEOUT in x.request.headers:
+        extra.append((TIMEOUT, onward(x.admitted + x.total, perf_counter())))
+    return [(b"traceparent", trace.traceparent()), (b"x-request-id", x.id_field), *extra]
+
+
+def check(x: Exchange, attempt: Attempt) -> None:
+    """What the ended attempt amounts to: explains an error, reads a whole answer, makes a stream of it where one was asked."""
+    attempt.over_at = perf_counter()
+    if attempt.error is not None or attempt.translation is not None:
+        return
+    target = attempt.target
+    try:
+        if not 200 <= attempt.status < 300:
+            attempt.error = target.dialect.explain(attempt.status, x.error_headers, attempt.body)
+            return
+        raw = attempt.body
+        if x.operation in target.dialect.relays:
+            attempt.reading = dialects.read_whole(x.operation, raw)
+        else:
+            attempt.body, attempt.reading = whole_bridge(target.dialect, x.client, x.ask(), raw, x.label(target))
+        attempt.error = attempt.reading.fault
+        if target.contract is not None and attempt.error is None:
+            target.contract.check_answer(attempt.body)
+        if x.stream and attempt.error is None:
+            attempt.body = replay(x, attempt, raw)
+    except SitsError as error:
+        attempt.error = error
+
+
+def replay(x: Exchange, attempt: Attempt, body: bytes) -> bytes:
+    """The client asked for a stream and the target answered whole: the same as a stream.
+
+    Raises:
+        SitsError: the answer cannot be read as what it should be.
+    """
+    ask, target = x.ask(), attempt.target
+    if x.continued is not None:
+        leg = attempt.made()
+        assert isinstance(leg, Leg)
+        said = leg.whole(target.dialect.whole(ask, body))
+        if leg.fault is not None:
+            raise leg.fault
+        return said
+    encoder = x.client.encoder(ask, x.label(target))
+    return b"".join([*map(encoder.feed, target.dialect.whole(ask, body)), encoder.close()])
