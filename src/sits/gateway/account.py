@@ -19,7 +19,8 @@ from sits.resilience.attempts import Kind
 
 def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWriter | None) -> None:
     """Leave what is to be known of a finished exchange. Waits for nothing."""
-    last = x.attempts[-1] if x.attempts else None
+    # What a lower rung answered, no attempt did.
+    last = x.attempts[-1] if x.attempts and x.rung is None else None
     # A whole answer is over when its head is made: the anatomy in its header stands.
     parts = x.parts
     if parts is None or x.opened:
@@ -28,7 +29,7 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
     code = x.error.code.value if x.error is not None else ""
     choice, target = x.choice, last.target if last is not None else None
     route = choice.name if choice is not None else UNKNOWN
-    trace = x.trace
+    trace, rung, place = x.trace, x.rung, x.place
     record = observed.Record(
         x.id,
         x.wall,
@@ -55,8 +56,17 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         0 if last is None or last.translation is None else last.translation.skipped,
         len(x.request.body),
         x.sent_bytes,
+        rung.name if rung is not None else "",
+        rung.age if rung is not None else None,
+        rung.because if rung is not None else "",
+        "" if x.tint.plain else x.tint.colour,
+        x.tint.experiment,
+        x.priority if place is not None else None,
+        (place.began - place.since) * 1e3 if place is not None and place.since else 0.0,
         x.cache,
     )
+    if rung is not None:
+        registry.rungs.series(route, rung.name).value += 1
     if x.cache:
         registry.cache.series(route, x.cache).value += 1
     ring.put(record)

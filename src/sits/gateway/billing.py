@@ -30,12 +30,17 @@ def bill(x: Exchange, error: SitsError | None) -> None:
         ledger.write(_entry(x, None, 0, True, outcome, status))
         return
     last = len(x.attempts)
+    if x.rung is not None:
+        # None of them answered: the answer itself is an entry of its own, which cost nothing.
+        last += 1
     for number, attempt in enumerate(x.attempts, 1):
         if number < last:
             said = attempt.error.code.value if attempt.error is not None else "ok"
             ledger.write(_entry(x, attempt, number, False, said, attempt.status))
         else:
             ledger.write(_entry(x, attempt, number, True, outcome, 499 if x.gone else attempt.status or status))
+    if x.rung is not None:
+        ledger.write(_entry(x, None, last, True, outcome, status))
 
 
 def _entry(x: Exchange, attempt: Attempt | None, number: int, final: bool, outcome: str, status: int) -> Entry:

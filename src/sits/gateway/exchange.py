@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from sits.gateway.quotas import Held
     from sits.gateway.race import Race
     from sits.gateway.remembering import Remembering
+    from sits.gateway.rungs import Live
     from sits.gateway.service import Service
     from sits.gateway.table import Table
+    from sits.resilience.ladder import Rung
 
 NO_HEADERS: Headers = []
 COMMENT = b": keep-alive\n\n"
@@ -78,6 +80,7 @@ class Exchange:
         "id",
         "id_field",
         "key",
+        "live",
         "more",
         "opened",
         "operation",
@@ -90,6 +93,7 @@ class Exchange:
         "remembering",
         "request",
         "requested",
+        "rung",
         "seat",
         "sent_bytes",
         "service",
@@ -127,6 +131,10 @@ class Exchange:
         """Its class of service, 0 to 2."""
         self.place: Place | None = None
         """Inside its route, where requests are admitted by class."""
+        self.live: Live | None = None
+        """How long the models have before a kept answer takes their place."""
+        self.rung: Rung | None = None
+        """Where below the models its answer came from; None where it is theirs."""
         self.tint: Tint = PLAIN
         """The colour of its traffic."""
         self.ending: SitsError | None = None

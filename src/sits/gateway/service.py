@@ -145,7 +145,6 @@ class Service:
             x.held = None
         if x.place is not None:
             leave(x, x.place)
-            x.place = None
         x.wire.listener = None
         self.books.take(x)
         if self._idle is not None and not self.live and not self._idle.done():

@@ -23,6 +23,7 @@ from sits.gateway.recall import Recall, RouteCache, not_cached
 from sits.gateway.remembering import Remembering
 from sits.gateway.renewal import Renewal
 from sits.gateway.response_history import previous_of
+from sits.gateway.rungs import live, lower
 from sits.gateway.running import run
 from sits.inner.errors import Code, SitsError
 from sits.inner.estimate import ask_tokens
@@ -64,7 +65,8 @@ async def serve(x: Exchange) -> None:
         else:
             answer(x, await run(x))
     except SitsError as error:
-        refuse(x, error)
+        if x.conduct is None or x.conduct.ladder is None or not await lower(x, error):
+            refuse(x, error)
     except Exception:
         _log.exception("a defect while serving a request", extra={"request_id": x.id})
         refuse(x, SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {x.id}"))
@@ -201,10 +203,13 @@ async def recall(x: Exchange, cache: RouteCache) -> None:
         if x.stream and recalling.wish.keep:
             x.copy_up_to(2 * cache.policy.answer_bytes)
         recalling.called()
+        x.live = live(x, cache)
         attempt = await run(x)
         answer(x, attempt)
         keep(x, recalling, attempt)
     finally:
+        if x.live is not None:
+            x.live.end()
         recalling.leave()
 
 

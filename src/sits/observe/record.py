@@ -82,6 +82,19 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True):
     """Stream events that could not be read and were left out."""
     bytes_in: int = 0
     bytes_out: int = 0
+    rung: str = ""
+    """The rung of the route's ladder that answered: cache or template; empty where a model did."""
+    rung_age: int | None = None
+    """Seconds since a kept answer was made."""
+    rung_because: str = ""
+    """The code of the error that the client would have got."""
+    colour: str = ""
+    """Of the traffic; empty where nothing was said."""
+    experiment: str = ""
+    priority: int | None = None
+    """Class of service, 0 to 2, where requests are admitted by class."""
+    queued_ms: float = 0.0
+    """Milliseconds that it waited for its turn."""
     cache: str = ""
     """What the route's cache had to do with it: hit, stale, semantic, semantic-stale, flight, miss, bypass, renewal; empty where
     there is none."""
