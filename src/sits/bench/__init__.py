@@ -37,6 +37,10 @@ BENCHES: Mapping[str, Row] = {
         "sits.bench.faults",
         "Model servers that fail in every way on every endpoint; servers killed, budgets raced, clients gone.",
     ),
+    "overload": Row(
+        "sits.bench.overload",
+        "Four times as many requests as the model can take: with classes of service, and first come first served.",
+    ),
     "soak": Row("sits.bench.soak", "Minutes of mixed load and reloads: memory, threads, tasks and open files stay."),
 }
 

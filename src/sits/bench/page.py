@@ -6,6 +6,7 @@ Drawings are SVG files of our own few lines beside the page, since Markdown view
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -37,7 +38,7 @@ class Bars(msgspec.Struct, frozen=True, tag=True):
 class Section(msgspec.Struct, frozen=True):
     title: str
     text: str = ""
-    parts: list[Table | Bars | Plot] = []
+    parts: Sequence[Table | Bars | Plot] = ()
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -67,6 +67,7 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
     )
     if rung is not None:
         registry.rungs.series(route, rung.name).value += 1
+    registry.colour(x.table.palette.label(x.tint.colour)).value += 1
     if x.cache:
         registry.cache.series(route, x.cache).value += 1
     ring.put(record)
@@ -76,6 +77,8 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         registry.attempt(attempt.target.name, attempt.error.code.value if attempt.error is not None else "ok").value += 1
         if attempt.kind is not Kind.FIRST:
             registry.kinds.series(attempt.target.name, attempt.kind.value).value += 1
+    if x.behind == "shadow":
+        return  # Nobody was answered: it is in the records and the ledger, and in none of the figures of its route.
     if record.skipped and target is not None:
         registry.events_skipped.series(target.name).value += record.skipped
     registry.meter(
@@ -127,7 +130,9 @@ def usage_of(x: Exchange, last: Attempt | None) -> Usage | None:
     return msgspec.structs.replace(usage or Usage(), output=translation.pieces, estimated=True)
 
 
-CUT_OFF = frozenset((Code.OUTRUN, Code.CLIENT_CLOSED, Code.UPSTREAM_TIMEOUT, Code.STREAM_BROKEN, Code.STREAM_STALLED))
+CUT_OFF = frozenset({
+    Code.OUTRUN, Code.CLIENT_CLOSED, Code.UPSTREAM_BROKEN, Code.UPSTREAM_TIMEOUT, Code.STREAM_BROKEN, Code.STREAM_STALLED,
+})  # fmt: skip
 """How an attempt ends that the server had begun to work on, and did not finish."""
 LARGEST_INPUT = 128 * 1024
 """Tokens that a prompt is taken to have at the most: beyond it are images and files, not words."""

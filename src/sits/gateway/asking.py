@@ -68,6 +68,7 @@ async def ask(service: Service, target: Target, operation: Operation, body: byte
     request = Request(b"POST", path, b"", headers, body, who, perf_counter())
     wire = Answered(service.loop)
     x = Exchange(service, request, wire, operation, dialects.client(operation))
+    x.behind = "probe"
     service.live.add(x)
     x.table.live += 1
     wire.listener = x

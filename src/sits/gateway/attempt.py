@@ -97,6 +97,8 @@ class Attempt:
         for name, value in headers:
             if name == b"content-type":
                 self.content_type = value
+        if self.exchange.tint.fields and 200 <= status < 300:
+            self.exchange.service.standing.echoed(self.target.name, headers, self.exchange)
         if self._translate is not None and 200 <= status < 300 and _is_stream(self.content_type):
             self.translation = self._translate()
         elif status >= 300:

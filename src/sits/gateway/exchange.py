@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from sits.gateway.service import Service
     from sits.gateway.table import Table
     from sits.resilience.ladder import Rung
+    from sits.resilience.qos.gate import Gate
+    from sits.resilience.shadow.shadows import Lane
 
 NO_HEADERS: Headers = []
 COMMENT = b": keep-alive\n\n"
@@ -60,6 +62,7 @@ class Exchange:
         "admitted",
         "attempt",
         "attempts",
+        "behind",
         "billed",
         "cache",
         "choice",
@@ -75,6 +78,7 @@ class Exchange:
         "ending",
         "error",
         "error_headers",
+        "gate",
         "gone",
         "held",
         "id",
@@ -97,6 +101,7 @@ class Exchange:
         "seat",
         "sent_bytes",
         "service",
+        "shadow",
         "skipped_targets",
         "status",
         "table",
@@ -131,6 +136,12 @@ class Exchange:
         """Its class of service, 0 to 2."""
         self.place: Place | None = None
         """Inside its route, where requests are admitted by class."""
+        self.behind = ""
+        """What it is, where no client waits for it: `renewal`, `shadow`, `later`, `probe`."""
+        self.shadow: Lane | None = None
+        """Whose shadow is asked behind the answer."""
+        self.gate: Gate | None = None
+        """Where it waits for its turn, if requests are admitted by class."""
         self.live: Live | None = None
         """How long the models have before a kept answer takes their place."""
         self.rung: Rung | None = None

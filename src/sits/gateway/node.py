@@ -11,7 +11,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from sits.engines.base import Engine
 from sits.engines.remote.address import parse_address
@@ -26,10 +26,9 @@ from sits.gateway.listing import Listing
 from sits.gateway.meaning import Meaning
 from sits.gateway.membership import Membership
 from sits.gateway.pages import Pages
-from sits.gateway.pressing import Pressing
 from sits.gateway.recall import Caches
 from sits.gateway.registration import Registry as Registrar
-from sits.gateway.reliability_pages import ReliabilityPages
+from sits.gateway.reliability import Reliability
 from sits.gateway.service import OPERATIONS, Service
 from sits.gateway.sessions import SessionPages
 from sits.gateway.siblings import Siblings
@@ -144,31 +143,33 @@ class Node:
             loop=self.loop,
             chance=self._chance,
         )
-        self.pressing = Pressing(
-            self._data,
+        self.reliability = Reliability(
+            self.service,
+            self.store,
             self.registry,
-            {"inflight": lambda: float(len(self.service.live)), "queue": self.standing.waiting},
+            self._data,
             self._engine_for,
-            wall=self.wall,
+            self._connect_bus(settings) if self.membership is not None else None,
+            name=self._name,
+            worker=self._worker,
         )
-        self.service.pressures = self.pressing.take(table)
         self.redactor.learn(table.secrets)
         self._levels(snapshot)
         self.reloader.on_change(self._swap)
         admin = Admin(self)
         cache_pages = CachePages(self)
-        reliability = ReliabilityPages(self.standing, self.pressing, self._worker)
-        self.siblings = Siblings(self._data / "run", {**admin.topics, **reliability.topics, "purge": cache_pages.purge_here})
+        self.siblings = Siblings(self._data / "run", {**admin.topics, **self.reliability.topics, "purge": cache_pages.purge_here})
         await self.siblings.start()
         self._fill(admin)
         cache_pages.add_to(self._pages)
         StatePages(self.meaning).add_to(self._pages)
-        reliability.add_to(self._pages, self.siblings)
+        self.reliability.add_to(self._pages, self.siblings)
         SessionPages(self.sessions, self.wall).add_to(self._pages)
         ResponsePages(self.conversations).add_to(self._pages)
         self._note(self.reloader.status)
         self.lines.start()
         self.caches.start()
+        await self.reliability.start()
         self._tick()
         self._tasks.append(self.loop.create_task(watch(self.reloader, self._stop, seen=self._looked)))
         self._tasks.append(self.loop.create_task(self._watch_state()))
@@ -183,8 +184,8 @@ class Node:
         await end(*self._tasks[1:])
         await asyncio.gather(*self._tasks[:1], return_exceptions=True)
         self._timer.cancel()
-        await self.pressing.aclose()
         await self._pages.aclose()
+        await self.reliability.aclose()
         await self.sessions.aclose()
         if self._news is not None:
             await self._news.aclose()
@@ -261,12 +262,15 @@ class Node:
     async def _join(self, settings: SettingsSpec) -> Snapshot:
         """Become one of several gateways: from here on the cluster keeps the registered models, and its configuration counts."""
 
-        async def connect() -> Bus:
-            return await open_bus(_address(settings.bus), timeout=settings.state_seconds, namespace=settings.cluster.name)
-
         local = self._registrations
         node = node_id(socket.gethostname(), self.started_at, self._chance.getrandbits)
-        cluster = Cluster(connect, node, wall=self.wall, changed=self._rows_changed.set, tell=lambda: membership.tell())
+        cluster = Cluster(
+            self._connect_bus(settings),
+            node,
+            wall=self.wall,
+            changed=self._rows_changed.set,
+            tell=lambda: membership.tell(),
+        )
         membership = self.membership = Membership(cluster, self.reloader, push=settings.cluster.push, wall=self.wall)
         await cluster.start(settings.state_seconds)
         self._registrations = cluster
@@ -274,6 +278,13 @@ class Node:
         self._stored = await self._read_stored()
         await membership.begin()
         return self.reloader.refresh(self.wall())
+
+    @staticmethod
+    def _connect_bus(settings: SettingsSpec) -> Callable[[], Awaitable[Bus]]:
+        async def connect() -> Bus:
+            return await open_bus(_address(settings.bus), timeout=settings.state_seconds, namespace=settings.cluster.name)
+
+        return connect
 
     async def _follow_cluster(self, membership: Membership) -> None:
         """Take what comes over the bus: configurations that others push, models that others register."""
@@ -326,7 +337,7 @@ class Node:
         self.swap_error = None
         self._old.append(self.service.table)
         self.service.take(table)
-        self.service.pressures = self.pressing.take(table)
+        self.reliability.take(table)
         self.caches.behind(self._mean(table))
         self._levels(new)
         _log.info("configuration %d (%s) is in force", new.version, new.hash[:12])

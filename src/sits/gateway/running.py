@@ -48,8 +48,8 @@ async def run(x: Exchange) -> Attempt:
     conduct, targets = x.conduct, x.plan.targets
     if x.request.headers.get(b"x-sits-fallback") == b"off":
         targets = targets[:1]
-    if conduct.gate is not None and x.place is None:
-        await enter(x, conduct.gate)
+    if x.gate is not None and x.place is None and x.behind != "shadow":
+        await enter(x, x.gate)
     course = Course(conduct.rules, targets)
     for budget in conduct.budgets:
         budget.request(perf_counter())
@@ -90,7 +90,14 @@ async def run(x: Exchange) -> Attempt:
             await x.pause(step.pause)
             if x.ending is not None:
                 raise x.ending
-        target, kind = step.target, step.kind
+        target, kind = standing_in(x, step.target), step.kind
+
+
+def standing_in(x: Exchange, target: Target) -> Target:
+    """Who is asked instead, where a switch has retired this target while the request was under way."""
+    if not x.service.switches.live or x.choice is None:
+        return target
+    return x.service.switches.instead(x.choice.name, target.name, x.table.targets) or target
 
 
 def begin(x: Exchange, course: Course, target: Target, kind: Kind) -> Attempt | None:
@@ -106,7 +113,7 @@ def begin(x: Exchange, course: Course, target: Target, kind: Kind) -> Attempt | 
             raise
         x.skipped_targets.append((target.name, refusal.message))
         return None
-    if x.conduct is not None and x.conduct.rules.again:
+    if (x.conduct is not None and x.conduct.rules.again) or b"idempotency-key" in x.request.headers:
         request.headers.append((b"idempotency-key", once(x, target)))
     attempt = Attempt(x, target, translate, kind)
     breaker = x.table.breakers[target.name]
@@ -160,7 +167,7 @@ def end(x: Exchange, attempt: Attempt) -> None:
         probe=attempt.probe,
         hurried=attempt.hurried,
     )
-    if x.service.switches.watching and attempt is x.attempts[0] and (ok := verdict(error)) is not None:
+    if x.service.switches.watching and x.behind != "shadow" and attempt is x.attempts[0] and (ok := verdict(error)) is not None:
         x.service.switches.note(x.choice.name if x.choice is not None else "", attempt.target.name, ok, first_ms, attempt.sent)
     if x.attempt is attempt:
         x.attempt = None
@@ -284,8 +291,7 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         translate = x.relay if stream else None
         headers = x.request.headers
         for name in RELAYED_HEADERS.intersection(headers):
-            if name != b"idempotency-key" or x.conduct is None or not x.conduct.rules.again:
-                extra.append((name, headers[name]))
+            extra.append((name, headers[name]))
         if x.operation in ANTHROPIC and ANTHROPIC_VERSION[0] not in x.request.headers:
             extra.append(ANTHROPIC_VERSION)
     else:
@@ -313,8 +319,9 @@ def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Tra
 ANTHROPIC = frozenset(("messages", "count_tokens"))
 ANTHROPIC_VERSION = (b"anthropic-version", b"2023-06-01")
 """For clients that do not say one: Anthropic's servers refuse a request without."""
-RELAYED_HEADERS = frozenset((b"anthropic-version", b"anthropic-beta", b"idempotency-key"))
-"""The client's headers that a server of the same dialect may see. Everything else, credentials and cookies first, stays."""
+RELAYED_HEADERS = frozenset((b"anthropic-version", b"anthropic-beta"))
+"""The client's headers that a server of the same dialect may see, besides what `begin` and `outbound` pass on. Everything else,
+credentials and cookies first, stays."""
 
 
 def outbound(x: Exchange, extra: Headers) -> Headers:
@@ -340,7 +347,7 @@ def check(x: Exchange, attempt: Attempt) -> None:
             attempt.error = target.dialect.explain(attempt.status, x.error_headers, attempt.body)
             return
         raw = attempt.body
-        if x.operation in target.dialect.relays:
+        if x.operation in target.dialect.relays and x.continued is None:
             attempt.reading = dialects.read_whole(x.operation, raw)
         else:
             attempt.body, attempt.reading = whole_bridge(target.dialect, x.client, x.ask(), raw, x.label(target))

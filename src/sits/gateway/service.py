@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from sits.gateway.exchange import Exchange
 from sits.gateway.quotas import settled
 from sits.gateway.recall import Caches
 from sits.gateway.renewal import Nowhere, Renewal, again
+from sits.gateway.shadowing import Shadowing
 from sits.gateway.standing import Standing
 from sits.gateway.table import Table
 from sits.gateway.wire import Request, Wire
@@ -39,6 +40,7 @@ from sits.state.ledger import Ledger
 from sits.state.limits import Limiter
 
 if TYPE_CHECKING:
+    from sits.resilience.later import Later
     from sits.resilience.pressure import Pressures
 
 _log = logging.getLogger("sits.gateway")
@@ -89,6 +91,10 @@ class Service:
         standing.declare(table)
         self.pressures: Pressures | None = None
         """The policies that act under pressure, once one is declared."""
+        self.later: Later | None = None
+        """Answers that are made later, once there is a store for them."""
+        self.before_drain: list[Callable[[], Awaitable[None]]] = []
+        """What is to end before requests are waited for: they are its own."""
         self.sweep = sweep
         self.redactor = redactor
         self.registry = registry
@@ -104,6 +110,10 @@ class Service:
         self._aside = aside
         self._clients = {path: dialects.client(operation) for path, operation in OPERATIONS.items()}
         self._idle: asyncio.Future[None] | None = None
+        self.shadowing = Shadowing(
+            self, busy=lambda: any(gate.overloaded for gate in standing.gates.values()), counted=self._shadowed
+        )
+        self.shadowing.declare(table.conducts)
 
     def handle(self, request: Request, wire: Wire) -> None:
         """Take one request and answer it, now or later."""
@@ -118,11 +128,14 @@ class Service:
         x.gone = wire.gone
         x.drive = Drive(spine.serve(x))
 
+    def _shadowed(self, route: str, outcome: str) -> None:
+        self.registry.shadows.series(route, outcome).value += 1
+
     def renew(self, asked: Exchange, renewal: Renewal) -> None:
         """Ask anew, for nobody who waits, what a client has been answered."""
         x = Exchange(self, again(asked.request), Nowhere(), asked.operation, asked.client)
         x.key = asked.key
-        x.cache = "renewal"
+        x.cache = x.behind = "renewal"
         renewal.exchange = x
         self.live.add(x)
         x.table.live += 1
@@ -155,6 +168,7 @@ class Service:
         old = self.table.snapshot.settings
         self.table = table
         self.standing.declare(table)
+        self.shadowing.declare(table.conducts)
         settings = table.snapshot.settings
         self.comment_seconds = settings.sse_keep_alive_seconds
         if settings.records != old.records:
@@ -173,6 +187,9 @@ class Service:
         """
         self.draining = True
         self.caches.renewals.end()
+        self.shadowing.end()
+        for close in self.before_drain:
+            await close()
         if self.live:
             self._idle = self.loop.create_future()
             await asyncio.wait([self._idle], timeout=seconds)

@@ -17,6 +17,7 @@ from sits.dialects.peek import has_image, peek
 from sits.gateway.attempt import Attempt
 from sits.gateway.billing import bill
 from sits.gateway.exchange import Exchange
+from sits.gateway.overload import put_off
 from sits.gateway.pressing import relieve
 from sits.gateway.quotas import reserve
 from sits.gateway.recall import Recall, RouteCache, not_cached
@@ -62,7 +63,7 @@ async def serve(x: Exchange) -> None:
             estimate(x)
         elif x.table.caches and (cache := x.table.caches.get(x.requested)) is not None:
             await recall(x, cache)
-        else:
+        elif x.gate is None or not x.gate.overloaded or not await put_off(x):
             answer(x, await run(x))
     except SitsError as error:
         if x.conduct is None or x.conduct.ladder is None or not await lower(x, error):
@@ -106,6 +107,9 @@ def plan(x: Exchange) -> None:
         seconds = timeout_seconds(timeout)
         x.total = seconds if x.total is None else min(seconds, x.total)
     x.tint = colours.read(headers, conduct.colour_required)
+    if conduct.shadow is not None and not x.behind:
+        x.service.shadowing.draw(x, conduct.shadow)
+    x.gate = conduct.gate
     x.priority = priority_of(headers.get(PRIORITY), x.key.priority if x.key is not None else None, conduct.priority)
     needs = x.peek.needs
     if "vision" not in choice.common and has_image(x.request.body):
@@ -188,7 +192,8 @@ async def recall(x: Exchange, cache: RouteCache) -> None:
         x.more += b"x-sits-cache: bypass\r\n"
         if cache.policy.stale:
             x.service.caches.renewals.called(cache.route)
-        answer(x, await run(x))
+        if x.gate is None or not x.gate.overloaded or not await put_off(x):
+            answer(x, await run(x))
         return
     try:
         found = await recalling.look()
@@ -200,6 +205,8 @@ async def recall(x: Exchange, cache: RouteCache) -> None:
             raise not_cached()
         x.cache = "miss"
         x.more += b"x-sits-cache: miss\r\n"
+        if x.gate is not None and x.gate.overloaded and await put_off(x):
+            return
         if x.stream and recalling.wish.keep:
             x.copy_up_to(2 * cache.policy.answer_bytes)
         recalling.called()
@@ -349,6 +356,8 @@ def for_client(x: Exchange, error: SitsError) -> SitsError:
 def record(x: Exchange) -> None:
     """Leave the decision record, the metrics and the access line; none of them waits for anything."""
     try:
+        if x.shadow is not None:
+            x.service.shadowing.follow(x)
         x.service.finish(x)
     except Exception:  # The client has its answer by now; what drives us must not be hurt by a defect in the books.
         _log.exception("a defect while accounting for a request", extra={"request_id": x.id})

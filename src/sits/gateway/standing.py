@@ -9,14 +9,17 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sits.engines.base import Headers
 from sits.observe.metrics import Registry
 from sits.resilience.breakers import Breaker, Breakers, Change, Declared
+from sits.resilience.colours import Passing, echoed
 from sits.resilience.qos.classes import NAMES
 from sits.resilience.qos.gate import Gate
 from sits.resilience.switch.divert import Switches
 from sits.resources.kinds import Model, SettingsSpec
 
 if TYPE_CHECKING:
+    from sits.gateway.exchange import Exchange
     from sits.gateway.table import Table
 
 _log = logging.getLogger("sits.gateway")
@@ -26,13 +29,15 @@ MOST_GATES = 10_000
 class Standing:
     """One process's. `now` is seconds of the monotonic clock."""
 
-    __slots__ = ("_registry", "breakers", "clock", "gates", "switches")
+    __slots__ = ("_registry", "breakers", "clock", "gates", "passing", "switches")
 
     def __init__(self, registry: Registry, *, wall: Callable[[], float], clock: Callable[[], float]) -> None:
         self.clock = clock
         self.breakers = Breakers(wall=wall, told=self._told)
         self._registry = registry
         self.switches = Switches()
+        self.passing = Passing()
+        """Which model servers give the colour of traffic back."""
         self.gates: dict[str, Gate] = {}
         """By the name of the route or model, where requests are admitted by class."""
 
@@ -74,6 +79,7 @@ class Standing:
         ]
         routes = [choice.order for choice in table.names.values()]
         self.breakers.declare(targets, routes, settings.outliers, self.clock())
+        self.passing.retain(table.snapshot.models)
         if settings.qos is None:
             self.gates.clear()
             return
@@ -92,9 +98,18 @@ class Standing:
         """Requests that wait for their turn, over all routes."""
         return float(sum(gate.waiting for gate in self.gates.values()))
 
+    def echoed(self, target: str, headers: Headers, x: Exchange) -> None:
+        """A coloured request was answered: note whether the colour came back."""
+        if x.behind != "shadow" and self.passing.heard(target, echoed(headers, x.tint), self.clock()):
+            _log.warning("%s loses the colour of traffic, which it used to give back", target)
+
     def measure(self) -> None:
         """Bring the metrics up to date."""
-        registry = self._registry
+        registry, now = self._registry, self.clock()
+        for name, hop in self.passing.hops.items():
+            share = hop.passing(now)
+            if share is not None:
+                registry.colour_passing.series(name).value = share
         for row in self.breakers.rows(self.clock()):
             registry.breaker_out.series(row.name).value = int(row.out)  # a bool would make the whole dump unreadable
         for name, gate in self.gates.items():

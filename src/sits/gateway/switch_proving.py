@@ -87,9 +87,7 @@ async def _ask(service: Service, target: Target, prompt: str, tokens: int) -> bo
     if operation is None:
         raise SitsError(Code.UNSUPPORTED, f"{target.name} can do nothing that could be asked of it to see whether it answers")
     body, said = _WORDS[operation]
-    answer, by = await ask(service, operation, msgspec.json.encode(body(target.name, prompt, tokens)), _CLIENT)
-    if by != target.name:
-        raise SitsError(Code.CONFLICT, f"{by} answered in its place: another switch is under way")
+    answer = await ask(service, target, operation, msgspec.json.encode(body(target.name, prompt, tokens)), _CLIENT)
     try:
         return bool(said(msgspec.json.decode(answer)))
     except (msgspec.DecodeError, LookupError, TypeError, AttributeError):

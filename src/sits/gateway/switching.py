@@ -42,12 +42,15 @@ BEAT_SECONDS = 0.5
 """How often a process tells of itself while something is under way."""
 SETTLE_SECONDS = 1.5
 """How long the others have to hear that a switch was begun, before it goes on: the slowest of them looks once in a second."""
+JOIN_SECONDS = 2.0
+"""How long a gateway that begins waits for what the others know, before it takes requests."""
 AWAY_SECONDS = 5.0
 """A process that has told nothing for so long is not there."""
 KEPT_EVENTS = 512
 
-Compared = Callable[[str, str], tuple[int, int]]
-"""The old and the new model of a switch -> how many of their answers were compared here since the start, how many differed."""
+Compared = Callable[[str], tuple[int, int]]
+"""The new model of a switch -> how many of its answers, asked for behind those that clients got, were compared here of late, and
+how many of them differ."""
 
 
 class Under:
@@ -63,9 +66,9 @@ class Under:
         self.row = Row(0)
         self.beat = 0
         self.told = float("-inf")
+        self.finished_at = float("-inf")
+        """Since when the old model is not asked any more."""
         self.fault = ""
-        self.compared = (0, 0)
-        """What had been compared when the generation began."""
         self.work: asyncio.Task[None] | None = None
         self.heard: dict[str, tuple[int, float]] = {}
         """Process -> the number of its last telling, and when that came."""
@@ -128,9 +131,12 @@ class Switching:
             await self._board.load()
         except SitsError as error:
             _log.error("the store does not say where the switches are, other gateways may: %s", error.message)
+        self._board.start()
+        if self._shares_bus and self._service.table.snapshot.switches:
+            # What was retired while we were away must not be asked, not even by our first request.
+            await self._board.joined(JOIN_SECONDS)
         self._apply()
         self._began = True
-        self._board.start()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def aclose(self) -> None:
@@ -260,7 +266,7 @@ class Switching:
             wall=self._wall(),
             here=now - under.since,
             requests=summed.new.requests,
-            verdicts=judge(under.switch.spec, summed) if course.live and course.phase >= Phase.SHIFT else (),
+            verdicts=judge(under.switch.spec, summed) if course.live else (),
             gateways=under.gateways(rows, self.me, now) if course.live else (),
             fault=under.fault,
             patience=2 * AWAY_SECONDS,
@@ -275,9 +281,7 @@ class Switching:
         elif under.row.ready < min(course.phase, Phase.VERIFY) and not under.fault and under.work is None:
             under.work = self._service.loop.create_task(self._prove(under, under.at[0]))
         if self._compared is not None:
-            compared, differed = self._compared(under.switch.spec.from_, under.switch.spec.to)
-            under.row.compared = max(0, compared - under.compared[0])
-            under.row.differed = max(0, differed - under.compared[1])
+            under.row.compared, under.row.differed = self._compared(under.switch.spec.to)
         if under.row.ready != before or self._now() - under.told >= BEAT_SECONDS:
             self._tell(under)
 
@@ -306,7 +310,7 @@ class Switching:
         last = [x for x in self._service.live if _is_on(x, old) and (not spec.routes or _route(x) in spec.routes)]
         if self._now() - under.since >= spec.pace.drain_seconds:
             for x in last:
-                if x.conduct is not None and x.conduct.continues and x.stream:
+                if _can_go_on(x, spec.to):
                     _move_on(x, old, f"{old} is retired by switch {under.name}")
             last = [x for x in last if _is_on(x, old)]
         under.row.busy = len(last)
@@ -366,7 +370,8 @@ class Switching:
             salt = blake3(f"{under.key} {course.generation}".encode()).digest()
             watch = under if course.live else None
             begun = course.started.at if course.started is not None else 0
-            move = Move(under.name, spec.from_, spec.to, frozenset(spec.routes), share, finished, salt, watch)
+            routes = frozenset(spec.routes)
+            move = Move(under.name, spec.from_, spec.to, routes, share, finished, salt, watch, under.finished_at)
             moves.append((begun, under.name, move))
         self._switches.set([move for _, _, move in sorted(moves, key=lambda one: one[:2])])
 
@@ -377,9 +382,10 @@ class Switching:
             return
         if at[0] != under.at[0]:
             under.row, under.fault, under.heard = Row(at[1]), "", {}
-            under.compared = self._compared(under.switch.spec.from_, under.switch.spec.to) if self._compared else (0, 0)
         else:
             under.row.move(at[1])
+        if course.phase is Phase.DRAIN or at[0] != under.at[0]:
+            under.finished_at = self._now()
         under.at = at
         under.since = self._now()
         if not self._began:
@@ -440,6 +446,20 @@ def _route(x: Exchange) -> str:
 def _is_on(x: Exchange, model: str) -> bool:
     """Whether a model is being asked for this exchange."""
     return any(attempt.target.name == model and not attempt.over.happened for attempt in x.attempts)
+
+
+def _can_go_on(x: Exchange, new: str) -> bool:
+    """Whether a stream can go on at the new model from where it is. One that would have to be said anew stays where it is."""
+    target = x.table.targets.get(new)
+    if target is None or x.conduct is None or not x.conduct.continues or not x.stream:
+        return False
+    if x.continued is None:
+        return not x.content
+    try:
+        _, onset = x.continued.write(target.dialect, target.upstream_model, prefill="prefill" in target.capabilities)
+    except SitsError:
+        return False
+    return onset.mode != "replay"
 
 
 def _move_on(x: Exchange, model: str, why: str) -> None:

@@ -18,6 +18,7 @@ from sits.gateway.recall import route_cache
 from sits.gateway.standing import Standing
 from sits.gateway.wire import lines_of
 from sits.inner.errors import Code, SitsError
+from sits.resilience.colours import Palette
 from sits.resources.kinds import DefaultDeadlines, Model
 from sits.resources.secrets import SecretError, resolve
 from sits.resources.snapshot import Resolved, Snapshot
@@ -44,6 +45,7 @@ class Table:
         "conducts",
         "engines",
         "live",
+        "palette",
         "prices",
         "quotas",
         "requested",
@@ -79,6 +81,8 @@ class Table:
         self.caches = {name: cache for name, resolved in snapshot.names.items() if (cache := route_cache(resolved)) is not None}
         """What is kept, by the names that can be asked for; empty where no route keeps anything."""
         settings = snapshot.settings
+        self.palette = Palette(settings.colours)
+        """The colours that metrics tell apart."""
         self.breakers = {name: standing.breaker(model, settings) for name, model in snapshot.models.items()}
         self.conducts = {choice.name: Conduct(choice.route, standing.gate(choice.name, settings)) for choice in made.values()}
         """How each choice deals with what goes wrong, by its own name."""

@@ -51,6 +51,9 @@ class AccessLines:
             record.code,
             record.finish,
             record.cache,
+            record.rung,
+            record.colour,
+            record.experiment,
         )
         begun = self._begun.get(common)
         if begun is None:
@@ -86,6 +89,9 @@ class AccessLines:
             "code": record.code,
             "finish": record.finish,
             "cache": record.cache,
+            "rung": record.rung,
+            "colour": record.colour,
+            "experiment": record.experiment,
         }
         return _encode({name: value for name, value in fields.items() if value is not None and value != ""})[1:-1]
 

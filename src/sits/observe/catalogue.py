@@ -129,6 +129,40 @@ METRICS: tuple[Metric, ...] = (
         "sits_pressure_changes_total", "counter", "How often a pressure policy began to act or was released.", ("policy", "state")
     ),
     Metric(
+        "sits_shadow_total",
+        "counter",
+        "Requests drawn for a route's shadow, by what came of them: same, different, failed, or why they were left out.",
+        ("route", "outcome"),
+    ),
+    Metric(
+        "sits_shadow_difference_ratio",
+        "gauge",
+        "Share of a shadow's answers of the last hour that differ.",
+        ("route", "target"),
+        merge="max",
+    ),
+    Metric(
+        "sits_shadow_alarm",
+        "gauge",
+        "1 while too many of a shadow's answers differ in some worker.",
+        ("route", "target"),
+        merge="max",
+    ),
+    Metric(
+        "sits_switch_share_ratio",
+        "gauge",
+        "Share of the requests that a switch gives to its new model.",
+        ("switch",),
+        merge="max",
+    ),
+    Metric(
+        "sits_colour_passing_ratio",
+        "gauge",
+        "Share of coloured requests whose colour a model server gave back, of those servers that do.",
+        ("target",),
+        merge="min",
+    ),
+    Metric(
         "sits_colour_total",
         "counter",
         "Requests by the colour of their traffic; those that no configuration names count as `_other`.",

@@ -203,6 +203,7 @@ class Registry:
         self._process = process
         self._meters: dict[tuple[Operation, str, str], Meter] = {}
         self._attempts: dict[tuple[str, str], Counter] = {}
+        self._colours: dict[str, Counter] = {}
         self.families: dict[str, Family[Counter] | Family[Gauge] | Family[Histogram]] = {}
         self.duration = self._histograms("gen_ai_server_request_duration_seconds")
         self.first_token = self._histograms("gen_ai_server_time_to_first_token_seconds")
@@ -225,6 +226,11 @@ class Registry:
         self.rungs = self._counters("sits_rungs_total")
         self.pressure_acting = self._gauges("sits_pressure_acting")
         self.pressure_changes = self._counters("sits_pressure_changes_total")
+        self.shadows = self._counters("sits_shadow_total")
+        self.shadow_difference = self._gauges("sits_shadow_difference_ratio")
+        self.shadow_alarm = self._gauges("sits_shadow_alarm")
+        self.switch_share = self._gauges("sits_switch_share_ratio")
+        self.colour_passing = self._gauges("sits_colour_passing_ratio")
         self.colours = self._counters("sits_colour_total")
         self.inflight = self._gauges("sits_inflight").series()
         self.events_skipped = self._counters("sits_stream_events_skipped_total")
@@ -261,6 +267,13 @@ class Registry:
                 self._attempts[(target, outcome)] = found
         return found
 
+    def colour(self, label: str) -> Counter:
+        """The counter of a traffic colour."""
+        found = self._colours.get(label)
+        if found is None:
+            found = self._colours[label] = self.colours.series(label)
+        return found
+
     def retire(self, live: Collection[str]) -> None:
         """Forget the series of names that no snapshot has any more, so that coming and going models never fill the cap.
 
@@ -270,6 +283,7 @@ class Registry:
             family.retire(live)
         self._meters.clear()
         self._attempts.clear()
+        self._colours.clear()
 
     def dump(self) -> bytes:
         """All figures of this process as MessagePack, for `exposition.merge`. Histograms that never counted are left out."""

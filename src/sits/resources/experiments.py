@@ -39,7 +39,7 @@ class FaultSpec(Spec, frozen=True):
     type: FaultType
     """What goes wrong."""
     target: Name | None = None
-    """Whom it happens to: a model (its server), `store`, `bus`, or a gateway (`gateway-1`); left out where only one is possible."""
+    """Whom it happens to: a model (its server), `store`, `bus`, or a gateway (`gateway-1`); left out where only one can be."""
     at: Literal["proxy", "client", "server"] = "proxy"
     """By a TCP proxy between gateway and server, in the gateway's own client, or in the model server that the experiment runs."""
     probability: Probability = 1.0
@@ -131,8 +131,8 @@ class ExperimentSpec(Spec, frozen=True):
     network: Literal["loopback", "namespaces"] = "loopback"
     """Whether each gateway and the servers have a network of their own (as root), so that a partition loses packets."""
     config: list[dict[str, Any]] = []
-    """Resources to run it against, in place of a running gateway's. `${model.NAME}`, `${store}` and `${bus}` stand for the addresses
-    of servers that the experiment runs."""
+    """Resources to run it against, in place of a running gateway's. `${model.NAME}`, `${store}` and `${bus}` stand for addresses
+    of servers that are run for it."""
 
 
 class Experiment(Spec, frozen=True, tag_field="kind", tag="Experiment"):

@@ -453,6 +453,8 @@ class SettingsSpec(Spec, frozen=True):
     """Leaving out a target that does worse than the others of its route."""
     qos: QosSpec | None = None
     """Admission by class of service; everybody is let in when not given."""
+    colours: list[Name] = []
+    """Traffic colours that metrics tell apart; others count together."""
     prometheus: str | None = None
     """Base URL of a Prometheus server, for queries of Pressure resources."""
     local_memory_mib: Count | None = None

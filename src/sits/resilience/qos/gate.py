@@ -31,9 +31,11 @@ from sits.inner.errors import Code, SitsError
 from sits.resilience.qos.classes import NAMES, P0, P1, P2
 from sits.resilience.qos.limit import Limit
 from sits.resilience.qos.line import Line
+from sits.resilience.qos.waiter import NEVER, Waiter
 from sits.resources.reliability import QosSpec
 
-NEVER: Final = float("inf")
+__all__ = ["DROPPED", "NEVER", "SERVED", "VOID", "Gate", "Standing", "Waiter"]
+
 MANY: Final = 1 << 30
 SERVED: Final = 0
 """It had an answer: its time tells how busy the model is."""
@@ -58,35 +60,6 @@ FEW: Final = 16
 """Places in line in any case while nobody has left yet."""
 MOST_NAMES: Final = 64
 """Tenants that came of late, counted up to here: whether there are others is all that matters."""
-
-
-class Waiter:
-    """One request at the gate. Whoever has it says what it is, and is called when its turn comes.
-
-    `until` is its own deadline (`NEVER` when it has none). `began` is when it went in, `among` how many were inside then, itself
-    included, 0 while it is not inside; `since` is when it came.
-    """
-
-    __slots__ = ("among", "began", "cost", "due", "priority", "since", "tenant", "until", "waiting")
-
-    def __init__(self, priority: int, tenant: str, *, until: float = NEVER, cost: int = 1) -> None:
-        self.priority = priority
-        self.tenant = tenant
-        self.until = until
-        self.cost = cost
-        self.began = 0.0
-        self.among = 0
-        self.since = 0.0
-        self.due = NEVER
-        self.waiting = False
-
-    def admitted(self) -> None:
-        """Go."""
-        raise NotImplementedError
-
-    def shed(self, error: SitsError) -> None:
-        """There will be no place in time."""
-        raise NotImplementedError
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -124,6 +97,7 @@ class Gate:
         "_queues",
         "_rates",
         "_shed",
+        "_standing_share",
         "_stay",
         "_taken_at",
         "_ticked",
@@ -136,8 +110,9 @@ class Gate:
         "waiting",
     )
 
-    def __init__(self, name: str, spec: QosSpec, now: float) -> None:
+    def __init__(self, name: str, spec: QosSpec, now: float, *, standing_share: float = STANDING_SHARE) -> None:
         self.name = name
+        self._standing_share = standing_share
         self.limit = Limit(spec.start, spec.least, spec.most)
         self.inside = 0
         self.waiting = 0
@@ -254,6 +229,11 @@ class Gate:
             self._expire(now)
         if self.waiting:
             self._let_in(now)
+
+    def disband(self, now: float) -> None:
+        """There is to be no gate any more: who waits goes in, and so does whoever still comes."""
+        self.limit.bound(MANY, MANY)
+        self._let_in(now)
 
     # Waiting.
 
@@ -390,7 +370,7 @@ class Gate:
             most = self._first[priority]
             since = self._empty_at[priority]
             if priority != P0 and now - since > most:
-                most *= STANDING_SHARE
+                most *= self._standing_share
             moved = self._taken_at[priority]
             stuck = now - (moved if moved > since else since) > most
             # A class that gets next to nothing, or a line that does not move, takes nobody; any other has the next place.

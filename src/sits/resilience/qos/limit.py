@@ -42,8 +42,8 @@ CLEAR: Final = 1.5
 MID: Final = 0
 LOW: Final = 1
 HIGH: Final = 2
-PATTERN: Final = (MID, MID, LOW, MID, MID, HIGH)
-FACTORS: Final = (1.0, 0.75, 1.25)
+PATTERN: tuple[int, ...] = (MID, MID, LOW, MID, MID, HIGH)
+FACTORS: tuple[float, ...] = (1.0, 0.75, 1.25)
 """Of the limit, by kind of level."""
 ROOM: Final = 1.06
 SPARE: Final = 1.0

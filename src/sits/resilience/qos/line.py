@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Final
 
-if TYPE_CHECKING:
-    from sits.resilience.qos.gate import Waiter
+from sits.resilience.qos.waiter import Waiter
 
-DEAREST = 16
+DEAREST: Final = 16
 """The most that a request costs: it bounds the rounds of a turn."""
 
 

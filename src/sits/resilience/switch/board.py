@@ -35,6 +35,8 @@ EVENTS = "switches.events"
 ROW_SECONDS = 600.0
 AUDIT_SECONDS = 90 * 86400.0
 CONNECT_SECONDS = 1.0
+SYNC_SECONDS = 0.5
+"""How long others have to tell a process that comes what it has missed: a digest, and the answers to it."""
 MOST_AUDITED = 300
 _SEEN = ".seen"
 
@@ -64,11 +66,14 @@ class Board:
         self._kept: dict[str, Round] = {}
         """What the store has of the facts, as far as is known here."""
         self._versions: dict[str, int] = {}
+        self._row: dict[str, bytes] = {}
+        """What the store has of this process."""
         self._untold: list[tuple[str, Event]] = []
         self._unannounced: list[tuple[str, Event]] = []
         self._replica: Replica | None = None
         self._bus: Bus | None = None
         self._stop = asyncio.Event()
+        self._shared = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.trouble = ""
         """Why the store does not have all facts."""
@@ -115,6 +120,13 @@ class Board:
         """Begin to take part over the bus, as soon as it can be had."""
         if self._connect is not None:
             self._task = asyncio.get_running_loop().create_task(self._take_part(self._connect))
+
+    async def joined(self, patience: float) -> None:
+        """Wait until what the others know is most likely known here too, at most so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._shared.wait()
+                await asyncio.sleep(SYNC_SECONDS)
 
     async def hurry(self) -> None:
         """Send what was noted now rather than with the next heartbeat."""
@@ -168,6 +180,7 @@ class Board:
             replica.change(key + _SEEN, Round, lambda _, rows=rows: rows)  # type: ignore[misc]
         replica.on_change(self._hear)
         self._replica = replica
+        self._shared.set()
         try:
             await replica.run(self._stop)
         except* SitsError as trouble:
@@ -293,13 +306,16 @@ class Board:
             return
 
     async def _save_rows(self, store: Store) -> None:
-        changes = []
+        changes: list[Put] = []
+        told: dict[str, bytes] = {}
         for key, rows in self._rows.items():
             mine = rows.facts.get(self.me)
-            if mine is not None and self.course(key).live:
+            if mine is not None and self._row.get(key) is not mine and self.course(key).live:
                 changes.append(Put(f"{PREFIX}{key}/{self.me}", msgspec.msgpack.encode((rows.number, mine)), ttl=ROW_SECONDS))
+                told[key] = mine
         if changes:
             await store.commit(changes)
+            self._row.update(told)
 
     async def _save_audit(self, store: Store) -> None:
         while self._untold:

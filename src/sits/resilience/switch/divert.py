@@ -35,7 +35,7 @@ class Watch(Protocol):
 class Move:
     """One switch as requests meet it."""
 
-    __slots__ = ("finished", "name", "new", "old", "routes", "salt", "share", "watch")
+    __slots__ = ("finished", "name", "new", "old", "routes", "salt", "share", "since", "watch")
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Move:
         finished: bool,
         salt: bytes,
         watch: Watch | None,
+        since: float = float("-inf"),
     ) -> None:
         self.name = name
         self.old = old
@@ -56,6 +57,8 @@ class Move:
         self.share = share
         self.finished = finished
         """The old one is not asked any more."""
+        self.since = since
+        """Since when it is finished, by the clock of requests."""
         self.salt = salt
         self.watch = watch
 
@@ -107,11 +110,14 @@ class Switches:
                 targets = _moved(move, targets, known, wanted, draw, sticky)
         return targets
 
-    def instead(self, route: str, name: str, known: Mapping[str, Target]) -> Target | None:
-        """Who is asked in place of a model that is not asked any more; None when it still is."""
+    def instead(self, route: str, name: str, known: Mapping[str, Target], planned: float) -> Target | None:
+        """Who is asked in place of a model that has been replaced since the request was planned; None when it was not.
+
+        A request that was planned later has such a model in its plan only where another switch has brought it back.
+        """
         found: Target | None = None
         for move in self._moves:
-            if move.finished and move.old == name and move.covers(route) and move.new in known:
+            if move.finished and move.since > planned and move.old == name and move.covers(route) and move.new in known:
                 name, found = move.new, known[move.new]
         return found
 

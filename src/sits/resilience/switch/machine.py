@@ -122,10 +122,10 @@ def _broken(course: Course, spec: SwitchSpec, now: Now) -> str:
         took = now.wall - begun - course.paused_seconds(now.wall)
         if took >= spec.deadline_seconds and not course.pauses:
             return f"it has taken {took:.0f} s; {spec.deadline_seconds:g} s is the deadline"
-    if course.phase >= Phase.SHIFT:
-        for verdict in now.verdicts:
-            if verdict.state == "broken":
-                return f"the gate of the {verdict.gate} broke: {verdict.why}"
+    # Before the first request has moved only shadows have something to say.
+    for verdict in now.verdicts:
+        if verdict.state == "broken":
+            return f"the gate of the {verdict.gate} broke: {verdict.why}"
     return ""
 
 
@@ -137,13 +137,18 @@ def _shift(course: Course, spec: SwitchSpec, now: Now) -> Decision:
         return Wait(f"{now.here:.0f} of {spec.pace.step_seconds:g} s at {share:.0%}")
     if now.requests < spec.gates.volume:
         return Wait(f"{now.requests} of {spec.gates.volume} requests at {share:.0%}")
-    for verdict in now.verdicts:
-        if not verdict.holds:
-            return Wait(f"the {verdict.gate} may be chance: {verdict.why}")
+    doubt = _doubt(now)
+    if doubt:
+        return Wait(doubt)
     if share < 1.0 and step == len(spec.pace.steps) - 1 and not course.promoted:
         return Wait(f"a canary of {share:.0%}, until it is promoted")
     why = f"{now.requests} requests in {now.here:.0f} s at {share:.0%}, and all gates hold"
     return Reach(Phase.SHIFT, step + 1, why) if step + 1 < len(steps) else Reach(Phase.DRAIN, 0, why)
+
+
+def _doubt(now: Now) -> str:
+    """What is on the wrong side and may still be chance; empty when nothing is."""
+    return next((f"the {one.gate} may be chance: {one.why}" for one in now.verdicts if not one.holds), "")
 
 
 def _together(course: Course, spec: SwitchSpec, now: Now) -> Decision:
@@ -154,6 +159,8 @@ def _together(course: Course, spec: SwitchSpec, now: Now) -> Decision:
     late = [one.id for one in now.gateways if one.there and one.ready < phase]
     if late or not now.gateways:
         return Wait(f"not all have {OWN[phase]} yet: {', '.join(late[:5])}")
+    if phase is Phase.VERIFY and (doubt := _doubt(now)):
+        return Wait(doubt)
     count = sum(one.there for one in now.gateways)
     if phase is not Phase.DRAIN:
         return Reach(Phase(phase + 1), 0, f"{count} gateways have {OWN[phase]}")

@@ -1,0 +1,119 @@
+"""What goes on beside the requests so that none is dropped: pressure, switches, shadows, answers that are made later.
+
+Put together here, started after the service stands and ended before what it uses goes.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from sits import dialects
+from sits.engines.base import Engine
+from sits.gateway.later_pages import LaterPages
+from sits.gateway.making_later import Callbacks, Making, room
+from sits.gateway.pages import Pages
+from sits.gateway.pressing import Pressing
+from sits.gateway.reliability_pages import ReliabilityPages
+from sits.gateway.shadowing import ShadowPages
+from sits.gateway.siblings import Topic
+from sits.gateway.switch_pages import SwitchPages
+from sits.gateway.switching import Switching
+from sits.observe.metrics import Registry
+from sits.ports.bus import Bus
+from sits.ports.store import Store
+from sits.resilience.later import Later
+
+if TYPE_CHECKING:
+    from sits.gateway.service import Service
+    from sits.gateway.siblings import Siblings
+    from sits.gateway.table import Table
+
+
+class Reliability:
+    """Of one process. `name` is the node's, `connect` opens the bus that it shares with others (None where there is none)."""
+
+    def __init__(
+        self,
+        service: Service,
+        store: Store,
+        registry: Registry,
+        data: pathlib.Path,
+        engine_for: Callable[[str], Engine],
+        connect: Callable[[], Awaitable[Bus]] | None,
+        *,
+        name: str,
+        worker: int,
+    ) -> None:
+        standing = service.standing
+        self._service = service
+        self._registry = registry
+        gauges = {"inflight": lambda: float(len(service.live)), "queue": standing.waiting}
+        self.pressing = Pressing(data, registry, gauges, engine_for, wall=service.wall)
+        self.switching = Switching(
+            service,
+            standing.switches,
+            store,
+            connect,
+            node=name,
+            incarnation=secrets.token_hex(6),
+            compared=service.shadowing.compared,
+        )
+        making = Making(service, dialects.client)
+        self._callbacks = Callbacks(service.loop, service.sweep, os.environ)
+        self.later = Later(
+            store,
+            making.ask,
+            self._callbacks.call,
+            owner=secrets.token_hex(12),
+            token=lambda: secrets.token_urlsafe(24),
+            room=lambda route: room(standing.gates, route),
+        )
+        self._pages = ReliabilityPages(standing, self.pressing, worker)
+        self._siblings: Siblings | None = None
+        self._shadow_pages = ShadowPages(service.shadowing, self._brothers)
+        self.topics: dict[str, Topic] = {**self._pages.topics, "shadows": self._shadow_pages.here}
+
+    def add_to(self, pages: Pages, siblings: Siblings) -> None:
+        """Have the pages answered."""
+        self._siblings = siblings
+        self._pages.add_to(pages, siblings)
+        self._shadow_pages.add_to(pages)
+        LaterPages(self.later).add_to(pages)
+        SwitchPages(self.switching).add_to(pages)
+
+    async def start(self) -> None:
+        """Begin; requests that come from now on meet switches where they are."""
+        self.take(self._service.table)
+        await self.switching.start()
+        await self.later.start()
+        self._service.later = self.later
+        self._service.before_drain.append(self.later.aclose)
+
+    def take(self, table: Table) -> None:
+        """This table is in force."""
+        self._service.pressures = self.pressing.take(table)
+        self.switching.take()
+
+    def measure(self) -> None:
+        """Bring the metrics up to date."""
+        registry = self._registry
+        for route, model, rate, alarm in self._service.shadowing.figures():
+            registry.shadow_difference.series(route, model).value = rate
+            registry.shadow_alarm.series(route, model).value = int(alarm)
+        for status in self.switching.all():
+            registry.switch_share.series(status.name).value = status.share
+
+    async def aclose(self) -> None:
+        """End all of it."""
+        await self.later.aclose()
+        await self._callbacks.aclose()
+        await self.switching.aclose()
+        await self.pressing.aclose()
+
+    def _brothers(self) -> Siblings:
+        assert self._siblings is not None
+        return self._siblings
