@@ -2,8 +2,8 @@
 
 `substitutes_cards.jsonl`, one card a line: what an operator would write of a model, and the intents that a model of which that is
 true can serve. Half of them are Chinese. Splits: `tune` (8 domains), which guards and calibration were made with; `test`
-(15 other domains), which was in view when the last constants were chosen; `later` (5 more), written after the method. Each domain has
-neighbours that are easily taken for each other (translation from and into a language, code and SQL, clinic and pharmacy,
+(15 other domains), which was in view when the last constants were chosen; `later` (5 more), written after the method. Each domain
+has neighbours that are easily taken for each other (translation from and into a language, code and SQL, clinic and pharmacy,
 embeddings and chat about embeddings), most of the skills in three wordings and two languages, and cards that say two
 skills, for which a card of one of them is no substitute.
 

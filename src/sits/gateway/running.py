@@ -97,7 +97,7 @@ def standing_in(x: Exchange, target: Target) -> Target:
     """Who is asked instead, where a switch has retired this target while the request was under way."""
     if not x.service.switches.live or x.choice is None:
         return target
-    return x.service.switches.instead(x.choice.name, target.name, x.table.targets) or target
+    return x.service.switches.instead(x.choice.name, target.name, x.table.targets, x.admitted) or target
 
 
 def begin(x: Exchange, course: Course, target: Target, kind: Kind) -> Attempt | None:

@@ -63,7 +63,7 @@ DECISIONS: dict[str, tuple[Course, SwitchSpec, Now, Decision]] = {
         at(Phase.WARM),
         SPEC,
         now(gateways=(ALL[0], msgspec.structs.replace(LATE, there=False))),
-        Reach(Phase.VERIFY, 0, "1 gateways have warmed it"),
+        Reach(Phase.VERIFY, 0, "1 gateway has warmed it"),
     ),
     "its answers were looked at": (at(Phase.VERIFY), SPEC, now(), Reach(Phase.SHIFT, 0, "2 gateways have had it answer")),
     "a gateway cannot reach the new model": (
@@ -138,7 +138,7 @@ DECISIONS: dict[str, tuple[Course, SwitchSpec, Now, Decision]] = {
         at(Phase.DRAIN),
         SPEC,
         now(gateways=(Gateway("a", there=True, ready=5),)),
-        Reach(Phase.RETIRE, 0, "1 gateways have let go of the old one"),
+        Reach(Phase.RETIRE, 0, "1 gateway has let go of the old one"),
     ),
     "one that is not heard may still ask the old one": (
         at(Phase.DRAIN),
@@ -150,7 +150,7 @@ DECISIONS: dict[str, tuple[Course, SwitchSpec, Now, Decision]] = {
         at(Phase.DRAIN),
         SPEC,
         now(here=31.0, gateways=(Gateway("a", there=True, ready=5), LOST)),
-        Reach(Phase.RETIRE, 0, "1 gateways have let go of the old one; 1 were not heard"),
+        Reach(Phase.RETIRE, 0, "1 gateway has let go of the old one, and 1 was not heard"),
     ),
     "what is retired stays": (at(Phase.RETIRE), SPEC, now(new=tally(60, 60)), Wait("it is retired")),
 }

@@ -266,7 +266,7 @@ class Board:
                 found += [event for entry in entries if (event := _event(entry.value)) is not None]
         known = {(event.generation, event.fact) for event in found}
         found += [event for event in self.course(key).events() if (event.generation, event.fact) not in known]
-        found.sort(key=lambda event: (event.generation, event.note.at, event.fact))
+        found.sort(key=lambda event: event.order)
         return found[-MOST_AUDITED:]
 
     def _read(self, key: str, process: str, value: bytes) -> None:

@@ -163,9 +163,13 @@ def _together(course: Course, spec: SwitchSpec, now: Now) -> Decision:
         return Wait(doubt)
     count = sum(one.there for one in now.gateways)
     if phase is not Phase.DRAIN:
-        return Reach(Phase(phase + 1), 0, f"{count} gateways have {OWN[phase]}")
+        return Reach(Phase(phase + 1), 0, f"{_gateways(count)} {OWN[phase]}")
     lost = [one.id for one in now.gateways if not one.there and one.ready < phase]
     if lost and now.here < max(spec.pace.drain_seconds, now.patience):
         return Wait(f"not heard for a while, perhaps still asking the old model: {', '.join(lost[:5])}")
-    unheard = f"; {len(lost)} were not heard" if lost else ""
-    return Reach(Phase.RETIRE, 0, f"{count} gateways have {OWN[phase]}{unheard}")
+    unheard = f", and {len(lost)} {'was' if len(lost) == 1 else 'were'} not heard" if lost else ""
+    return Reach(Phase.RETIRE, 0, f"{_gateways(count)} {OWN[phase]}{unheard}")
+
+
+def _gateways(count: int) -> str:
+    return "1 gateway has" if count == 1 else f"{count} gateways have"

@@ -35,6 +35,7 @@ from sits.state.crdt.round import LARGEST_NOTE, Round
 MOST_FACTS = 500
 """In one generation: some hundred steps and as many pauses, and then nobody may pause any more."""
 LONGEST_WHY = 700
+_KINDS = ("start", "reach", "pause", "lift", "promote", "abort")
 _LATEST = 2**63 - 1
 _HEAD = 8
 
@@ -77,6 +78,12 @@ class Event(msgspec.Struct, frozen=True):
     generation: int
     fact: str
     note: Note
+
+    @property
+    def order(self) -> tuple[int, int, int, str]:
+        """By when it was noted; of one moment, as it must have been."""
+        kind = self.fact.partition(".")[0]
+        return self.generation, self.note.at, _KINDS.index(kind) if kind in _KINDS else len(_KINDS), self.fact
 
     @property
     def what(self) -> str:
@@ -150,8 +157,7 @@ class Course:
 
     def events(self) -> list[Event]:
         """What was noted in this generation, oldest first."""
-        order = sorted(self.notes.items(), key=lambda item: (item[1].at, item[0] != "start", item[0]))
-        return [Event(self.generation, fact, note) for fact, note in order]
+        return sorted((Event(self.generation, fact, note) for fact, note in self.notes.items()), key=lambda event: event.order)
 
     def paused_seconds(self, wall: float) -> float:
         """How long it has been paused in all."""
