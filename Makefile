@@ -7,7 +7,7 @@ PORT ?= 8080
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup run test test-compiled check bench bench-state wheel docs lock clean help
+.PHONY: setup run test test-compiled check bench bench-state bench-faults chaos wheel docs lock clean help
 
 help: ## What the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -43,6 +43,15 @@ bench-state: $(VENV)/.all ## Caches, crashes, clusters, and ten minutes of soak 
 	$(BIN)/sits bench crash --json --out docs
 	$(BIN)/sits bench state --json --out docs
 	$(BIN)/sits bench soak --json --out docs
+
+bench-faults: $(VENV)/.all ## Faults, switches, overload, substitutes; writes their pages (about five minutes)
+	$(BIN)/sits bench faults --json --out docs
+	$(BIN)/sits bench switch --json --out docs
+	$(BIN)/sits bench overload --json --out docs
+	$(BIN)/sits bench substitutes --json --out docs
+
+chaos: $(VENV)/.all ## Chaos experiments; writes docs/chaos-report.md (about four minutes; root for namespaces)
+	$(BIN)/sits chaos run chaos --report docs/chaos-report.md
 
 wheel: $(VENV)/bin/pip ## dist/*.whl with the hot path compiled (needs a C compiler)
 	SITS_COMPILE=1 $(BIN)/pip wheel -q --no-deps -w dist .

@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from sits.bench import BenchError, Plan, state_ports, state_workers
 from sits.bench.child import free_port
 from sits.bench.figure import exit_code
-from sits.bench.netns import Net, Traffic, Weather, refusal
-from sits.bench.netns_wire import Wire
 from sits.bench.soak import Counts, Soaked, slope, soak_figures
 from sits.bench.soak import _gateway as soak_gateway
 from sits.bench.soak import _seconds as soak_seconds
@@ -26,6 +24,8 @@ from sits.bench.soak_load import ERRANDS, Line, Load
 from sits.bench.state import Showed, network_figures, run, workers_figures
 from sits.bench.state_cluster import ROUGH, Healed, Three, Trial
 from sits.bench.upstream import Paced
+from sits.chaos.netns import Net, Traffic, Weather, refusal
+from sits.chaos.netns_wire import Wire
 from sits.cli.docs_ports import PORTS, checks, consistency
 
 HERE = ["heal_gateways_seconds", "heal_crdts_seconds", "heal_sessions_seconds", "registration_live_seconds"]

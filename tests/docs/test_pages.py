@@ -39,6 +39,14 @@ HAND_WRITTEN = (
     "caches",
     "cluster",
     "sessions",
+    "breakers",
+    "chaos",
+    "colours",
+    "hot-switch",
+    "later",
+    "pressure",
+    "quality-of-service",
+    "shadow",
 )
 PAGES = {
     str(path.relative_to(ROOT)): decode(path.read_bytes())

@@ -37,6 +37,10 @@ BENCHES: Mapping[str, Row] = {
         "sits.bench.faults",
         "Model servers that fail in every way on every endpoint; servers killed, budgets raced, clients gone.",
     ),
+    "switch": Row(
+        "sits.bench.switch",
+        "A family of models replaced under 200 streams, a gateway killed: nothing failed, lost or doubled.",
+    ),
     "overload": Row(
         "sits.bench.overload",
         "Four times as many requests as the model can take: with classes of service, and first come first served.",

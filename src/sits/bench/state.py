@@ -15,10 +15,10 @@ import msgspec
 from sits.bench import BenchError, Outcome, Plan, state_ports, state_workers
 from sits.bench.environment import environment
 from sits.bench.figure import Figure, bounded, measured
-from sits.bench.netns import Traffic, refusal
 from sits.bench.page import Page, Section, Table, number
 from sits.bench.state_cluster import FAIR, QUICK, ROUGH, TRIALS, Healed, Three, Trial
 from sits.bench.state_gateway import percentile
+from sits.chaos.netns import Traffic, refusal
 
 PARTS = ("network", "workers", "ports")
 HEAL_BOUND, LIVE_BOUND, NONE_BOUND = "< 2", "< 1", "<= 0"

@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from sits.bench import BenchError
-from sits.bench.netns import Namespace, Net, Traffic, Weather
 from sits.bench.state_gateway import GatewayProcess, model_server, openai_model, registration
+from sits.chaos.netns import Namespace, Net, Traffic, Weather
 from sits.ports.servers.nats import NatsServer
 from sits.ports.servers.redis import RedisServer
 

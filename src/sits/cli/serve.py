@@ -40,8 +40,11 @@ CANNOT_START = 2
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one of IPv4.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes that share the port.")
-def serve(config: pathlib.Path | None, data: pathlib.Path, host: str, port: int, workers: int) -> None:
+@click.option("--chaos", is_flag=True, help="Let an admin page make it fail from inside, for chaos experiments.")
+def serve(config: pathlib.Path | None, data: pathlib.Path, host: str, port: int, workers: int, chaos: bool) -> None:
     """Run the gateway until SIGTERM or Ctrl-C; answers under way are finished first."""
+    if chaos and workers > 1:
+        raise click.UsageError("--chaos is for one worker: what fails in one of several would be hard to tell")
     serving = Serving((config or DEFAULT_FOLDER).resolve(), data.resolve(), host, port, workers)
     try:
         # Bound alone first, also for workers: a shared port would be shared with whatever else listens on it.
@@ -55,12 +58,12 @@ def serve(config: pathlib.Path | None, data: pathlib.Path, host: str, port: int,
         click.echo(f"cannot listen on {host} port {port}: {(error.strerror or str(error)).lower()}; {hint}", err=True)
         sys.exit(CANNOT_START)
     if workers == 1:
-        sys.exit(_work(serving, reserved, 0))
+        sys.exit(_work(serving, reserved, 0, chaos))
     # The parent's socket only holds the port: it never listens, so no connection is ever given to it.
     sys.exit(Workers(workers, lambda index: _work(serving, bind(host, port, shared=True), index)).run())
 
 
-def _work(serving: Serving, sock: socket.socket, index: int) -> int:
+def _work(serving: Serving, sock: socket.socket, index: int, chaos: bool = False) -> int:
     """One worker, from start to end; its exit code."""
     first = index == 0
 
@@ -72,7 +75,7 @@ def _work(serving: Serving, sock: socket.socket, index: int) -> int:
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run(serving, sock, worker=index, ready=ready))
+            runner.run(run(serving, sock, worker=index, ready=ready, node_type=_chaotic() if chaos else Node))
     except ConfigError as error:
         click.echo(f"the configuration is not valid:\n{error}", err=True)
         return CANNOT_START
@@ -85,6 +88,13 @@ def _work(serving: Serving, sock: socket.socket, index: int) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _chaotic() -> type[Node]:
+    """A gateway that can be made to fail; nothing of it is imported otherwise."""
+    from sits.chaos.node import ChaosNode
+
+    return ChaosNode
 
 
 def _banner(node: Node, serving: Serving, port: int) -> None:

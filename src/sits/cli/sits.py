@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "schema": ("sits.cli.schema:schema", "Print the JSON Schema of the resources."),
     "import": ("sits.cli.import_litellm:import_", "Turn another product's configuration into resources."),
     "bench": ("sits.cli.bench:bench", "Measure, and hold the figures against their bounds."),
+    "chaos": ("sits.cli.chaos:chaos", "Run chaos experiments."),
     "docs": ("sits.cli.docs:docs", "Write the pages of docs/ that are generated from the code."),
 }
 """Name -> where the command is, and the line that `--help` shows without importing it."""

@@ -142,6 +142,7 @@ class Node:
             self.standing,
             loop=self.loop,
             chance=self._chance,
+            wall=self.wall,
         )
         self.reliability = Reliability(
             self.service,

@@ -53,7 +53,7 @@ async def run(x: Exchange) -> Attempt:
     course = Course(conduct.rules, targets)
     for budget in conduct.budgets:
         budget.request(perf_counter())
-    target, kind = course.begin(), Kind.FIRST
+    target, kind = standing_in(x, course.begin()), Kind.FIRST
     error: SitsError | None = None
     while True:
         attempt = begin(x, course, target, kind)
@@ -62,7 +62,7 @@ async def run(x: Exchange) -> Attempt:
             following = course.skipped()
             if following is None:
                 raise error
-            target = following
+            target = standing_in(x, following)
             continue
         if conduct.lateness is None:
             await attempt.over
@@ -94,7 +94,7 @@ async def run(x: Exchange) -> Attempt:
 
 
 def standing_in(x: Exchange, target: Target) -> Target:
-    """Who is asked instead, where a switch has retired this target while the request was under way."""
+    """Who is asked instead, where a switch has retired this target since the request was planned: it may have waited."""
     if not x.service.switches.live or x.choice is None:
         return target
     return x.service.switches.instead(x.choice.name, target.name, x.table.targets, x.admitted) or target
@@ -204,7 +204,7 @@ async def race(x: Exchange, first: Attempt, course: Course, conduct: Conduct) ->
                 end(x, attempt)
                 if attempt.error is None or attempt.error.code is not Code.OUTRUN:
                     last = attempt
-            if over and last.error is None:
+            if last in over and last.error is None:
                 lose(x, runners, over, last)
                 winner_last(x, last)
                 return last

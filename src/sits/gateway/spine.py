@@ -131,11 +131,11 @@ def divert(x: Exchange, choice: Choice, needs: frozenset[str]) -> None:
     """
     assert x.plan is not None
     wanted = needs | {operation_capability(x.operation)}
-    sticky = x.request.headers.get(SESSION, b"") or (x.key.name.encode() if x.key is not None else b"")
+    sticky = x.request.headers.get(SESSION, b"")
     targets = x.plan.targets
     moved = x.service.switches.divert(choice.name, targets, x.table.targets, wanted, x.service.random(), sticky)
     if moved is not targets:
-        x.plan = dataclasses.replace(x.plan, targets=moved)
+        x.plan = dataclasses.replace(x.plan, targets=moved[: choice.attempts])
 
 
 async def limit(x: Exchange) -> None:

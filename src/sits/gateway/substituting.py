@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -46,7 +46,7 @@ class Substituting:
         data: Path,
         engine: Callable[[], Engine],
         *,
-        sleep: Callable[[float], asyncio.Future[None]] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`engine` is asked for the engine of `embedding_model` each time it is needed. `sleep` is for tests."""
         self._engine = engine
@@ -69,7 +69,7 @@ class Substituting:
                 _log.error("substitutes cannot be chosen, nobody stands in: %s", error.message)
                 if error.code is Code.UNSUPPORTED:
                     return
-                await self._pause(AGAIN_SECONDS[min(tried, len(AGAIN_SECONDS) - 1)])
+                await self._sleep(AGAIN_SECONDS[min(tried, len(AGAIN_SECONDS) - 1)])
                 tried += 1
                 continue
             if self._wanted is snapshot:
@@ -92,9 +92,6 @@ class Substituting:
             if MODEL not in snapshot.models and isinstance(engine, LocalEngine):
                 await engine.unload()  # Nobody else asks it.
         return await aside(lambda: choose(snapshot, vectors), "substitutes")
-
-    async def _pause(self, seconds: float) -> None:
-        await (asyncio.sleep(seconds) if self._sleep is None else self._sleep(seconds))
 
 
 def embedding_model() -> Model:
@@ -129,7 +126,7 @@ async def _ask(engine: Engine, body: bytes) -> list[bytes]:
         raise SitsError(Code.UPSTREAM_ERROR, f"the embedding model answers {status}: {answer[:200].decode(errors='replace')}")
     try:
         listed = msgspec.json.decode(answer, type=_List).data
-        return [base64.b64decode(one.embedding) for one in sorted(listed, key=lambda one: one.index)]
+        return [base64.b64decode(one.embedding, validate=True) for one in sorted(listed, key=lambda one: one.index)]
     except (msgspec.MsgspecError, ValueError) as error:
         raise SitsError(Code.UPSTREAM_BROKEN, f"the embedding model's answer cannot be read: {error}") from error
 

@@ -11,7 +11,9 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from sits.resources.checks_experiments import EXPERIMENT_RULES
 from sits.resources.checks_reliability import classes, retries, rungs, shadows, switching
+from sits.resources.experiments import Experiment
 from sits.resources.kinds import LOCAL_ENGINES, Key, LocalSpec, Model, Resource, Route, Settings
 from sits.resources.pressures import pressure_faults
 from sits.resources.problem import Fault, Path, quoted
@@ -280,4 +282,5 @@ RULES: dict[type[Resource], Sequence[Callable[[Any], Iterable[Fault]]]] = {
     Settings: (_addresses, _cluster, classes),
     Switch: (switching,),
     Pressure: (pressure_faults,),
+    Experiment: EXPERIMENT_RULES,
 }
