@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+from sits.bench import BenchError, Plan, substitutes
 from sits.bench.cache_served import Reply
-from sits.bench.figure import Figure
 from sits.bench.substitutes_fit import TEMPERATURE, gradient
 from sits.bench.substitutes_rungs import _figure
 from sits.bench.substitutes_sentences import SUBJECTS, TASKS, sentences
 from sits.bench.substitutes_set import Chosen, Labelled, cards, pools, share
-from sits.cli.bench import bench
 from sits.resilience.substitutes.card import described
 
 
@@ -56,6 +54,11 @@ def test_a_share_counts_intents_of_those_that_are_near_enough() -> None:
     assert [share(chosen, least) for least in (0.0, 0.92, 0.94, 0.99)] == [(4, 2), (3, 1), (2, 1), (0, 0)]
 
 
+@pytest.mark.parametrize(("wrong", "taken", "limit"), [(0, 0, 1.0), (0, 100, 0.029513), (1, 100, 0.046560), (5, 5, 1.0)], ids=str)
+def test_few_errors_of_few_prove_little(wrong: int, taken: int, limit: float) -> None:
+    assert substitutes.at_the_most(wrong, taken) == pytest.approx(limit, abs=1e-5)
+
+
 def test_small_pools_are_drawn_the_same_each_time_and_half_of_one_domain() -> None:
     tune = [one for one in cards() if one.split == "tune"]
     drawn = pools(tune, 6, 5, 1)
@@ -75,17 +78,18 @@ def test_a_rung_that_was_not_always_taken_has_no_figure() -> None:
     assert (taken.ok, mixed.value, mixed.ok) == (True, None, False)
 
 
-def test_a_quick_run_of_the_rungs_is_whole() -> None:
-    import msgspec
-
-    if "substitutes" not in CliRunner().invoke(bench, ["--list"]).output:
-        raise AssertionError("the bench is not registered")
-    done = CliRunner().invoke(bench, ["substitutes", "--quick", "--json", "--only", "rungs"], env=dict(os.environ))
-    figures = [msgspec.json.decode(line, type=Figure) for line in done.output.splitlines() if line.startswith("{")]
-    assert [figure.name for figure in figures] == ["rung_cache_ms", "rung_semantic_ms", "rung_template_ms", "rung_live_ms"]
-    assert all(figure.value is not None for figure in figures)
+def plan(tmp_path: Path, *only: str) -> Plan:
+    return Plan(say=lambda line: None, cache=tmp_path, quick=True, only=only)
 
 
-def test_a_part_that_is_none_is_refused() -> None:
-    done = CliRunner().invoke(bench, ["substitutes", "--only", "nothing"])
-    assert (done.exit_code, "there are: cards, rungs" in done.output) == (2, True)
+def test_a_quick_run_of_the_rungs_is_whole(tmp_path: Path) -> None:
+    outcome = substitutes.run(plan(tmp_path, "rungs"))
+    names = ["rung_cache_ms", "rung_semantic_ms", "rung_template_ms", "rung_live_ms"]
+    assert [figure.name for figure in outcome.figures] == names
+    assert all(figure.value is not None for figure in outcome.figures)
+    assert "Only a part: rungs" in outcome.page.intro
+
+
+def test_a_part_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="there are: cards, rungs"):
+        substitutes.run(plan(tmp_path, "nothing"))

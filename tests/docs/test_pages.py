@@ -21,7 +21,9 @@ from sits.dialects import upstream as upstream_of
 from sits.dialects.losses import MEANINGFUL
 from sits.inner.errors import CODES, Code
 from sits.observe.catalogue import METRICS
+from sits.resources.experiments import CONFIGS
 from sits.resources.kinds import KINDS, Capability, DefaultDeadlines, LocalEngine, RemoteEngine, SettingsSpec
+from sits.resources.pressures import METRICS as WATCHED
 from sits.resources.reading import decode, read_text
 from sits.resources.snapshot import compile_reading
 from sits.resources.yaml_text import read_yaml
@@ -43,6 +45,7 @@ HAND_WRITTEN = (
     "chaos",
     "colours",
     "hot-switch",
+    "ladder",
     "later",
     "pressure",
     "quality-of-service",
@@ -79,14 +82,21 @@ def every(kind: str, *languages: str) -> list[object]:
     return [pytest.param(body, id=f"{page} {kind} {number}") for page, number, body in found]
 
 
-@pytest.mark.parametrize("text", every("yaml", "yaml"))
+def configurations() -> list[object]:
+    """What a reader would put into a file: each block by itself, and all of the README's, which build on each other."""
+    found = [(f"{page} yaml {number}", body) for page in PAGES for number, body in enumerate(blocks(page, "yaml"), 1)]
+    alone = [pytest.param(body, id=name) for name, body in found if not name.startswith("README.md")]
+    return [*alone, pytest.param("---\n".join(blocks("README.md", "yaml")), id="README.md")]
+
+
+@pytest.mark.parametrize("text", configurations())
 def test_resources_in_a_page_compile_as_they_stand(text: str) -> None:
     if "apiVersion: sits/v1" not in text:
         assert [document.value for document in read_yaml(text)], "it is YAML at least"
         return
     reading = read_text(text, "page.yaml")
     assert [str(problem) for problem in reading.problems] == []
-    assert len(reading.declared) == text.count("apiVersion: sits/v1")
+    assert len(reading.declared) == len(re.findall(r"^apiVersion: sits/v1", text, re.MULTILINE))
     compile_reading(reading, 1)
 
 
@@ -169,7 +179,7 @@ def test_every_room_is_in_the_table_of_rooms_in_the_order_of_the_layers() -> Non
 def fields() -> set[str]:
     """Every key that a resource may have, wherever it stands in it."""
     found: set[str] = set()
-    open_ = [msgspec.inspect.type_info(kind) for kind in KINDS.values()]
+    open_ = [msgspec.inspect.type_info(kind) for kind in (*KINDS.values(), *CONFIGS.values())]
     while open_:
         info = open_.pop()
         if isinstance(info, msgspec.inspect.StructType):
@@ -194,7 +204,7 @@ def test_fields_of_resources_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_codes_metrics_and_headers_exist(page: str) -> None:
-    codes, metrics = {code.value for code in Code}, {row.name for row in METRICS}
+    codes, metrics = {code.value for code in Code}, {row.name for row in METRICS} | set(WATCHED)
     source = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
     for word in words(page):
         if re.fullmatch(r"(?:upstream|stream|context_length|registration|client_closed|invalid)_\w+", word):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from math import comb
 from pathlib import Path
 
 from sits.bench import BenchError, Outcome, Plan, substitutes_rungs
@@ -88,15 +89,30 @@ def _cards(plan: Plan) -> tuple[list[Figure], list[Section]]:
     vectors = embeddings(_folder(plan), texts(everything))
     figures: list[Figure] = []
     wrong: list[Chosen] = []
+    kept: list[Chosen] = []
     for split in ("test", "later", "tune"):
         chosen = [one for one in everything if one.split == split]
         found = choices(chosen, vectors, space())
         figures += _split(split, chosen, found, by_embedding(chosen, vectors))
         if split != "tune":
+            kept += found
             wrong += [one for one in found if one.wrong]
             if not plan.quick:
                 figures += _small(split, chosen, vectors)
+    taken, bad = share(kept, LEAST)
+    said = f"one-sided 95 % limit for {bad} of {taken} (Clopper and Pearson 1934): so few prove no more"
+    figures.append(measured("substitute_intent_error_at_the_most", 100 * at_the_most(bad, taken), "%", said))
     return figures, [_method(), _nearest_wrong(wrong)]
+
+
+def at_the_most(wrong: int, taken: int) -> float:
+    """The share of errors that so few out of so many are still likely for, with 95 %: the exact limit of the binomial."""
+    low, high = wrong / taken if taken else 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        chance = sum(comb(taken, k) * middle**k * (1 - middle) ** (taken - k) for k in range(wrong + 1))
+        low, high = (middle, high) if chance > 0.05 else (low, middle)
+    return high
 
 
 def _split(split: Split, chosen: Sequence[Labelled], found: Sequence[Chosen], raw: Sequence[Chosen]) -> list[Figure]:

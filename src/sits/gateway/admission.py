@@ -19,7 +19,7 @@ BUSY = frozenset((Code.UPSTREAM_TIMEOUT, Code.UPSTREAM_RATE_LIMITED))
 class Place(Waiter):
     """An exchange at a gate. `turn` happens when it may go in or was refused (`error`)."""
 
-    __slots__ = ("error", "gate", "turn")
+    # No slots: mypyc has none for a class with a base; compiled, its attributes have places of their own anyway.
 
     def __init__(self, gate: Gate, priority: int, tenant: str, until: float) -> None:
         super().__init__(priority, tenant, until=until)

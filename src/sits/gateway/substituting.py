@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +26,9 @@ from sits.resources.defaults import DEFAULT_FOLDER
 from sits.resources.kinds import Model
 from sits.resources.reading import read
 from sits.resources.snapshot import Snapshot, compile_reading
+
+if TYPE_CHECKING:
+    from sits.gateway.exchange import Exchange
 
 _log = logging.getLogger("sits.substitutes")
 
@@ -94,6 +100,28 @@ class Substituting:
         return await aside(lambda: choose(snapshot, vectors), "substitutes")
 
 
+def stand_in(x: Exchange, substitutes: Substitutes, wanted: frozenset[str], out: frozenset[str]) -> None:
+    """Put those who may stand in behind the targets of a request's plan; before them where breakers leave all of these out.
+
+    `wanted` are the capabilities that the request needs. Asked only for routes that want substitutes.
+    """
+    assert x.choice is not None
+    assert x.plan is not None
+    targets, breakers = x.table.targets, x.table.breakers
+    found = []
+    for name in substitutes.of(x.choice.name):
+        target = targets.get(name)  # The choice may be one configuration behind.
+        if target is not None and wanted <= target.capabilities and not breakers[name].out:
+            found.append(target)
+    if not found:
+        return
+    declared = tuple(x.plan.targets)
+    down = bool(out) and all(target.name in out for target in declared)
+    x.stand_ins = substitutes.told(x.choice.name)
+    x.plan = dataclasses.replace(x.plan, targets=(*found, *declared) if down else (*declared, *found))
+
+
+@cache
 def embedding_model() -> Model:
     """The declaration of the model that makes the embeddings."""
     return compile_reading(read(DEFAULT_FOLDER), 0).models[MODEL]

@@ -250,7 +250,8 @@ def test_a_choice_survives_a_restart_without_the_model(vectors: dict[str, bytes]
         second = Substituting(tmp_path, lambda: engine)
         await second.want(house)
         assert first.current.of("queries") == second.current.of("queries") == ("sql-2",)
-        assert (sorted(sum(engine.asked, [])), len(engine.asked)) == (sorted(texts_of(house)), asked)
+        once = sorted(text for batch in engine.asked for text in batch)
+        assert (once, len(engine.asked)) == (sorted(texts_of(house)), asked)
 
     asyncio.run(story())
 

@@ -16,7 +16,7 @@ class Waiter:
     included, 0 while it is not inside; `since` is when it came.
     """
 
-    __slots__ = ("among", "began", "cost", "due", "priority", "since", "tenant", "until", "waiting")
+    # No slots: mypyc refuses them in a class that has subclasses; compiled, attributes have places of their own anyway.
 
     def __init__(self, priority: int, tenant: str, *, until: float = NEVER, cost: int = 1) -> None:
         self.priority = priority

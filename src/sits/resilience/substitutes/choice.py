@@ -31,13 +31,21 @@ class Substitute(msgspec.Struct, frozen=True, gc=False):
 class Substitutes:
     """Who may stand in for whom. Plain look-ups."""
 
-    __slots__ = ("_cosines", "_names", "rows")
+    __slots__ = ("_cosines", "_names", "_told", "rows")
 
     def __init__(self, rows: Mapping[str, tuple[Substitute, ...]]) -> None:
         self.rows = dict(rows)
         """By route, the nearest first; routes that want none are not in it."""
         self._names = {route: tuple(one.name for one in found) for route, found in self.rows.items()}
         self._cosines = {(route, one.name): one.cosine for route, found in self.rows.items() for one in found}
+
+        self._told = {
+            route: {one.name: b"x-sits-substitute: %.3f\r\n" % one.cosine for one in found} for route, found in self.rows.items()
+        }
+
+    def told(self, route: str) -> Mapping[str, bytes]:
+        """What the answers of a route's substitutes say of them, in wire form, by name."""
+        return self._told.get(route, {})
 
     def of(self, route: str) -> tuple[str, ...]:
         """The names of those who may stand in on a route, the nearest first."""

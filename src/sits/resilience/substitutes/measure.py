@@ -6,7 +6,7 @@ For cards p and s and their vectors, with t any third card or ability of the bac
     alike     cos(p, s)
     beyond    max over t of  cos(p, t) - cos(p, s) cos(s, t):
               how much of what p has and s has not is what some t is good at
-    missing   max over the claims c of p of  max over t of cos(c, t) - cos(c, s):
+    missing   max over the claims c of p of  max over t of cos(c, t), or 0.5 where that is more,  - cos(c, s):
               how much better than s some t fits a single part of p
 
     capability cosine = (5 + alike - beyond - missing) / 6
@@ -28,6 +28,8 @@ from sits.resilience.substitutes.space import Matrix, Space, unit
 
 COMMON = 5.0
 """What every card has in common with every other, against what tells them apart."""
+PART = 0.5
+"""How alike the substitute is to each single part, at the least, where nobody else fits it."""
 OTHER = 0.85
 """What is less like the substitute than so many times the primary is another ability."""
 
@@ -65,6 +67,7 @@ class Measure:
         third[index] = False
         left = alike - float(np.max(row - alike * from_it, where=third, initial=0.0))
         if parts is not None:
-            best = np.max(parts, axis=1, where=third, initial=-1.0)
-            left -= max(0.0, float((best - parts[:, at]).max()))
+            own = parts[:, at]
+            best = np.max(parts, axis=1, where=third, initial=PART)
+            left -= max(0.0, float((best - own).max()))
         return left
