@@ -41,6 +41,10 @@ BENCHES: Mapping[str, Row] = {
         "sits.bench.switch",
         "A family of models replaced under 200 streams, a gateway killed: nothing failed, lost or doubled.",
     ),
+    "substitutes": Row(
+        "sits.bench.substitutes",
+        "Who stands in for whom: intents that a substitute cannot serve; how quick the rungs below a model are.",
+    ),
     "overload": Row(
         "sits.bench.overload",
         "Four times as many requests as the model can take: with classes of service, and first come first served.",

@@ -27,6 +27,7 @@ class Conduct:
         "qos",
         "rules",
         "shadow",
+        "substitutes",
     )
 
     def __init__(self, route: Route | None, gate: Gate | None = None) -> None:
@@ -43,6 +44,7 @@ class Conduct:
         self.hedge_seconds = hedge.after_ms / 1e3 if hedge is not None and hedge.after_ms is not None else None
         self.ladder = spec.ladder if spec is not None else None
         self.shadow = spec.shadow if spec is not None else None
+        self.substitutes = spec is not None and spec.substitutes is not None
         self.qos = spec.qos if spec is not None else None
         self.priority: Priority = self.qos.priority if self.qos is not None else "P1"
         self.gate = gate

@@ -6,6 +6,7 @@ that runs. It makes no decisions: those are the spine's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,7 @@ class Exchange:
         "service",
         "shadow",
         "skipped_targets",
+        "stand_ins",
         "status",
         "table",
         "tint",
@@ -160,6 +162,8 @@ class Exchange:
         self.waiting: Moment | None = None
         """What the exchange waits for while nobody is asked."""
         self.skipped_targets: list[tuple[str, str]] = []
+        self.stand_ins: Mapping[str, bytes] | None = None
+        """What the answers of those say who stand in for the models of its route; None where nobody does."""
         self.error: SitsError | None = None
         self.error_headers: Headers = []
         self.status = 0
@@ -294,13 +298,17 @@ class Exchange:
                 self.id_field,
                 # A name that we know; what a client made up never becomes a header.
                 self.table.requested[self.requested] if self.choice is not None else b"",
-                attempt.target.told if attempt is not None else b"",
-                self.more + self.tint.lines,
+                # Of a lower rung no target said anything, though its attempts took their time.
+                attempt.target.told if attempt is not None and self.rung is None else b"",
+                self.more + self.tint.lines + (self._stands_in(attempt) if self.stand_ins is not None else b""),
                 len(self.attempts),
                 parts.gateway * 1e3,
                 server_timing(parts),
             )
         )
+
+    def _stands_in(self, attempt: Attempt | None) -> bytes:
+        return self.stand_ins.get(attempt.target.name, b"") if self.stand_ins is not None and attempt is not None else b""
 
     def marks(self, attempt: Attempt | None) -> Marks:
         """The moments so far, those of `attempt` among them."""

@@ -34,6 +34,7 @@ from sits.gateway.sessions import SessionPages
 from sits.gateway.siblings import Siblings
 from sits.gateway.standing import Standing
 from sits.gateway.state_pages import StatePages
+from sits.gateway.substituting import Substituting, embedding_model
 from sits.gateway.table import Table
 from sits.gateway.wire import Request
 from sits.inner.errors import Code, SitsError
@@ -127,6 +128,10 @@ class Node:
         self.conversations = Conversations(self.sessions, self.store)
         self.meaning = Meaning(self.caches, self.store, self._name, self._data)
         await self._mean(table)
+        self.substituting = Substituting(
+            self._data, lambda: self.fleet.engine(embedding_model(), [], self.reloader.current.settings)
+        )
+        self.caches.behind(self.substituting.want(snapshot), must=True)
         self._pages = Pages(self._check, self._request_id, self.redactor.text, OPERATIONS)
         self.service = Service(
             table,
@@ -140,6 +145,7 @@ class Node:
             self.ledger,
             self.conversations,
             self.standing,
+            self.substituting,
             loop=self.loop,
             chance=self._chance,
             wall=self.wall,
@@ -340,6 +346,7 @@ class Node:
         self.service.take(table)
         self.reliability.take(table)
         self.caches.behind(self._mean(table))
+        self.caches.behind(self.substituting.want(new), must=True)
         self._levels(new)
         _log.info("configuration %d (%s) is in force", new.version, new.hash[:12])
 

@@ -68,6 +68,8 @@ def replacement(x: Exchange) -> Target | None:
     qos = x.conduct.qos if x.conduct is not None else None
     wanted = x.peek.needs | {operation_capability(x.operation)}
     names = [qos.replacement] if qos is not None and qos.replacement is not None else []
+    if not names and x.conduct is not None and x.conduct.substitutes and x.choice is not None:
+        names += x.service.substituting.current.of(x.choice.name)
     for name in names:
         target = x.table.targets.get(name)
         if target is not None and wanted <= target.capabilities:

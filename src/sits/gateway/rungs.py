@@ -189,11 +189,12 @@ def _send(x: Exchange, rung: Rung, body: bytes, content_type: bytes) -> None:
         x.close()
         return
     x.more += rung.lines
+    last = x.attempts[-1] if x.attempts else None
     if x.stream:
-        x.open(None, body)
+        x.open(last, body)
         x.close()
     else:
-        x.respond(200, x.lines(None, content_type), body)
+        x.respond(200, x.lines(last, content_type), body)
 
 
 def renew(x: Exchange, found: Found) -> None:

@@ -26,6 +26,7 @@ from sits.gateway.recall import Caches
 from sits.gateway.renewal import Nowhere, Renewal, again
 from sits.gateway.shadowing import Shadowing
 from sits.gateway.standing import Standing
+from sits.gateway.substituting import Substituting
 from sits.gateway.table import Table
 from sits.gateway.wire import Request, Wire
 from sits.inner.ask import Operation
@@ -75,6 +76,7 @@ class Service:
         ledger: Ledger | None,
         conversations: Conversations,
         standing: Standing,
+        substituting: Substituting,
         *,
         loop: asyncio.AbstractEventLoop,
         chance: random.Random,
@@ -86,6 +88,7 @@ class Service:
         self.ledger = ledger
         self.conversations = conversations
         self.standing = standing
+        self.substituting = substituting
         self.breakers = standing.breakers
         self.switches = standing.switches
         standing.declare(table)

@@ -26,6 +26,7 @@ from sits.gateway.renewal import Renewal
 from sits.gateway.response_history import previous_of
 from sits.gateway.rungs import live, lower
 from sits.gateway.running import run
+from sits.gateway.substituting import stand_in
 from sits.inner.errors import Code, SitsError
 from sits.inner.estimate import ask_tokens
 from sits.inner.event import Usage, Used
@@ -117,6 +118,8 @@ def plan(x: Exchange) -> None:
     service = x.service
     out = service.breakers.out_of(choice.order) if service.breakers.any_out else NOBODY
     x.plan = choice.plan(x.operation, needs, service.random(), out)
+    if conduct.substitutes:
+        stand_in(x, service.substituting.current, needs | {operation_capability(x.operation)}, out)
     if service.switches.live:
         divert(x, choice, needs)
     if service.pressures is not None and service.pressures.any and x.priority != P0:
