@@ -76,8 +76,10 @@ def test_a_stream_that_its_client_closes_ends_upstream(gateway: Served, openai_c
         assert next(stream).choices[0].delta.content == "好"
         stream.close()
         upstream.until(lambda server: server.gone == 1)
-        assert left(gateway, "endless")["usage"] == {
-            "input": None,
+        usage = left(gateway, "endless")["usage"]
+        # Nobody said how long the prompt was: an estimate, by its bytes.
+        assert usage.pop("input") > 0
+        assert usage == {
             "output": 1,
             "cached": None,
             "reasoning": None,

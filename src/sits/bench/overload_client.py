@@ -63,6 +63,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """How long it was in the model's line."""
     retry_after: int = -1
     """As the answer says; -1 when it does not."""
+    overhead: float = 0.0
+    """Milliseconds that the gateway says it took itself."""
 
 
 class _Choice(msgspec.Struct):
@@ -155,6 +157,7 @@ class _Client(asyncio.Protocol):
         self._priority, self._due = priority, due
         self._body = b""
         self._retry_after = -1
+        self._overhead = 0.0
         self._parser = httptools.HttpResponseParser(self)
         self._patience = load.loop.call_later(load.order.patience, self._give_up)
         self._sent = time.perf_counter()
@@ -199,8 +202,10 @@ class _Client(asyncio.Protocol):
             self._transport.abort()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"retry-after":
+        if name == b"retry-after":
             self._retry_after = int(value)
+        elif name == b"x-sits-overhead":
+            self._overhead = float(value)
 
     def on_body(self, body: bytes) -> None:
         self._body += body
@@ -221,7 +226,7 @@ class _Client(asyncio.Protocol):
         now = time.perf_counter()
         worked, waited = _said(self._body) if status == 200 else (0.0, 0.0)
         at, late, took = self._due - load.began, self._sent - self._due, now - self._sent
-        load.rows.append(Row(at, late, self._priority, status, took, worked, waited, self._retry_after))
+        load.rows.append(Row(at, late, self._priority, status, took, worked, waited, self._retry_after, self._overhead))
         load.under_way -= 1
         if keep:
             load.idle.append(self)

@@ -120,6 +120,10 @@ def _figures(qos: Found, fifo: Found, *, quick: bool) -> list[Figure]:
         measured(name, value, unit, detail) if quick else bounded(name, value, unit, bound, detail)
         for name, value, unit, bound, detail in rows
     ]
+    own = sorted(row.overhead for row in qos.refusals)
+    if own:
+        detail = "by the gateway's clock, from the end of the request to the answer; who waited in line included"
+        found += [measured(f"refusal_gateway_p{share * 100:g}_ms", percentile(own, share), "ms", detail) for share in (0.5, 0.99)]
     for name, one in (("qos", qos), ("fifo", fifo)):
         lag = sorted(1e3 * row.late for row in one.rows)
         found += [

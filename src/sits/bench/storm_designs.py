@@ -284,7 +284,9 @@ def _exchange(ask: Ask, now: float, headers: dict[str, bytes]) -> Exchange:
     fields = {name.replace("_", "-").encode(): value for name, value in headers.items()}
     request = SimpleNamespace(headers=fields, body=ask.body)
     key = SimpleNamespace(name=ask.tenant)
-    return cast("Exchange", SimpleNamespace(request=request, key=key, operation="chat", wall=now, stream=False, seat=None))
+    return cast(
+        "Exchange", SimpleNamespace(request=request, key=key, operation="chat", wall=now, stream=False, seat=None, continued=None)
+    )
 
 
 def _attempt(ask: Ask) -> Attempt:

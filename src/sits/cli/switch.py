@@ -86,7 +86,7 @@ def _command(action: str, text: str) -> click.Command:
 for _action, _text in (
     ("start", "Begin to move requests to the new model; while it is under way already, nothing happens."),
     ("pause", "Stay at this share until it is resumed. A broken gate still rolls back."),
-    ("resume", "Go on."),
+    ("resume", "Go on after a pause."),
     ("abort", "Roll back: everything is as declared, at once and on all gateways."),
     ("promote", "Let a canary go on to everybody."),
 ):

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from sits.gateway.account import usage_of
+from sits.gateway.quotas import settle_before_the_end
 from sits.inner.errors import SitsError
 from sits.state.ledger.entry import Entry
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 def bill(x: Exchange, error: SitsError | None) -> None:
     """Write what an exchange used. Called once, by whoever answers it; `error` is what the client is told."""
+    if x.held is not None:
+        settle_before_the_end(x)
     ledger = x.service.ledger
     if ledger is None or x.billed:
         return

@@ -313,6 +313,8 @@ class Exchange:
     def marks(self, attempt: Attempt | None) -> Marks:
         """The moments so far, those of `attempt` among them."""
         received, admitted = self.request.received, self.admitted
+        if self.place is not None and self.place.since:
+            admitted = self.place.began  # What it waited for its turn is no time of our own.
         if attempt is None:
             return Marks(received, admitted)
         sent, call = attempt.sent, attempt.call

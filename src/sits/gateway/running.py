@@ -167,6 +167,8 @@ def end(x: Exchange, attempt: Attempt) -> None:
         probe=attempt.probe,
         hurried=attempt.hurried,
     )
+    if x.conduct is not None and x.conduct.lateness is not None and error is None and attempt.kind is not Kind.CONTINUATION:
+        x.conduct.lateness.note((attempt.first or attempt.over_at) - attempt.sent)
     if x.service.switches.watching and x.behind != "shadow" and attempt is x.attempts[0] and (ok := verdict(error)) is not None:
         x.service.switches.note(x.choice.name if x.choice is not None else "", attempt.target.name, ok, first_ms, attempt.sent)
     if x.attempt is attempt:

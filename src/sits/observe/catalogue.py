@@ -131,7 +131,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "sits_shadow_total",
         "counter",
-        "Requests drawn for a route's shadow, by what came of them: same, different, failed, or why they were left out.",
+        "Requests drawn for a route's shadow, by what came of them: same, differs, failed, unread, or left_out_ and why.",
         ("route", "outcome"),
     ),
     Metric(

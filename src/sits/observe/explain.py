@@ -39,6 +39,11 @@ def _chosen(record: Record) -> Branch:
         leaves.append(f"drew {record.draw.chosen} with {record.draw.number:.4f} of {total:g} ({shares})")
     if record.cache:
         leaves.append(_CACHE.get(record.cache, record.cache))
+    if record.priority is not None:
+        waited = f", waited {record.queued_ms:.2f} ms for its turn" if record.queued_ms else ""
+        leaves.append(f"class P{record.priority}{waited}")
+    if record.colour or record.experiment:
+        leaves.append(f"colour {record.colour or 'stable'}{', experiment ' + record.experiment if record.experiment else ''}")
     return f"route {_name(record.route)}", leaves
 
 
@@ -72,6 +77,7 @@ def _attempt(attempt: Attempt) -> str:
         if value is not None
     ]
     facts = [
+        *([_KINDS.get(attempt.kind, attempt.kind)] if attempt.kind != "first" else []),
         attempt.outcome or "unfinished",
         *([f"status {attempt.status}"] if attempt.status else []),
         *times,
@@ -81,7 +87,20 @@ def _attempt(attempt: Attempt) -> str:
     return f"{attempt.target}: {', '.join(facts)}{' - ' + attempt.why if attempt.why else ''}"
 
 
+_KINDS = {
+    "next": "asked next",
+    "again": "asked again",
+    "larger": "asked for its larger context",
+    "hedge": "asked beside a slow one",
+    "continuation": "went on with the answer",
+}
+
+
 def _answer(record: Record) -> Branch:
+    if record.rung:
+        age = "" if record.rung_age is None else f", {record.rung_age} s old"
+        what = "a kept answer" if record.rung == "cache" else "the route's template"
+        return f"answered by {what}{age}, instead of {record.rung_because}; {record.bytes_out} bytes out", []
     if not record.target:
         return f"nobody answered; {record.bytes_in} bytes in, {record.bytes_out} out", []
     leaves = []

@@ -124,7 +124,7 @@ class RouteQos(Spec, frozen=True):
     priority: Priority = "P1"
     """For requests that do not say, whose key does not say."""
     replacement: Name | None = None
-    """Who answers P1 instead while this route is overloaded; the nearest substitute when not given."""
+    """Who answers P1 instead while this route is overloaded; the nearest of the route's `substitutes` when not given."""
     shorten_tokens: Count = 256
     """The longest answer of P1 then."""
 
