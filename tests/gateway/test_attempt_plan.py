@@ -78,6 +78,32 @@ async def test_a_quick_target_is_not_hedged(tmp_path: pathlib.Path) -> None:
 
 
 @inside_loop
+async def test_a_route_learns_when_its_answers_are_late(tmp_path: pathlib.Path) -> None:
+    wire, quick = WIRES["chat", "openai"], asyncio.Event()
+    quick.set()
+    async with (
+        ScriptedServer([READ, quick, wire.answers("一"), AGAIN]) as one,
+        ScriptedServer([READ, wire.answers("二"), AGAIN]) as two,
+        Gateway(
+            tmp_path,
+            model("one", one.url, "vllm"),
+            model("two", two.url, "vllm"),
+            route("r", "one", fallbacks=("two",), hedge={"share": 1.0}),
+        ) as gateway,
+    ):
+        for _ in range(15):
+            await gateway.ask(PATHS["chat"], request("chat", "r"))
+        assert two.requests == []  # Too few answers to know.
+        for _ in range(15):
+            await gateway.ask(PATHS["chat"], request("chat", "r"))
+        quick.clear()
+        late = await gateway.ask(PATHS["chat"], request("chat", "r"))
+        record = gateway.record(late)
+    assert said("chat", late.body) == "二"
+    assert [one.kind for one in record.attempts] == ["first", "hedge"]
+
+
+@inside_loop
 async def test_when_both_of_a_race_fail_the_next_is_asked(tmp_path: pathlib.Path) -> None:
     wire, hold = WIRES["chat", "openai"], asyncio.Event()
     async with (

@@ -13,7 +13,7 @@ from gateway_client import eventually
 from gateway_rig import Gateway, inside_loop, model, route, settings
 from gateway_wires import PATHS, WIRES, request, said
 
-from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer
+from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
 
 CHAT = WIRES["chat", "openai"]
 ONE = {"start": 1, "least": 1, "most": 1}
@@ -161,6 +161,18 @@ async def test_under_overload_p0_is_served_as_ever(tmp_path: pathlib.Path) -> No
         top = await gateway.ask(PATHS["chat"], request("chat", "r", max_tokens=500))
         assert json.loads(server.requests[-1].body)["max_tokens"] == 500
     assert said("chat", top.body) == "先"
+
+
+@inside_loop
+async def test_what_provably_did_not_start_is_tried_once_more_for_p0_alone(tmp_path: pathlib.Path) -> None:
+    async with (
+        ScriptedServer([READ, answer(503), READ, CHAT.answers("再"), READ, answer(503), AGAIN]) as server,
+        Gateway(tmp_path, model("one", server.url), route("r", "one", qos={"priority": "P0"}), settings(qos={})) as gateway,
+    ):
+        top = await gateway.ask(PATHS["chat"], request("chat", "r"))
+        usual = await gateway.ask(PATHS["chat"], request("chat", "r"), {"x-sits-priority": "P1"})
+        kinds = [one.kind for one in gateway.record(top).attempts]
+    assert (top.status, usual.status, kinds) == (200, 502, ["first", "again"])
 
 
 @inside_loop

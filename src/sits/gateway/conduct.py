@@ -6,10 +6,12 @@ What a route does not declare is None or empty here, and costs a look. What must
 
 from __future__ import annotations
 
+import msgspec
+
 from sits.resilience.attempts import Lateness, Rules
 from sits.resilience.qos.gate import Gate
 from sits.resources.kinds import Route
-from sits.resources.reliability import Priority
+from sits.resources.reliability import Priority, RetrySpec
 
 
 class Conduct:
@@ -28,6 +30,7 @@ class Conduct:
         "rules",
         "shadow",
         "substitutes",
+        "top",
     )
 
     def __init__(self, route: Route | None, gate: Gate | None = None) -> None:
@@ -39,7 +42,13 @@ class Conduct:
             continues=self.continues,
             hedge_share=hedge.share if hedge is not None else None,
         )
-        self.budgets = tuple(self.rules.budgets)
+        self.top = self.rules
+        """The rules of class P0, where there are classes: what provably did not start is tried once more in any case."""
+        if gate is not None and not self.rules.again:
+            retry = spec.retry if spec is not None and spec.retry is not None else RetrySpec()
+            self.top = Rules(msgspec.structs.replace(retry, same=1), continues=self.continues)
+            self.top.hedge_budget = self.rules.hedge_budget  # One for all classes.
+        self.budgets = tuple(self.top.budgets)
         self.lateness = Lateness() if hedge is not None else None
         self.hedge_seconds = hedge.after_ms / 1e3 if hedge is not None and hedge.after_ms is not None else None
         self.ladder = spec.ladder if spec is not None else None

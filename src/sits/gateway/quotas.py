@@ -151,6 +151,8 @@ async def reserve(x: Exchange, quotas: Quotas) -> None:
         prompt, answer = most(x.request.body, x.operation)
         tokens = prompt + answer
         cost = max((price_for(x.table.prices[target.name], prompt, answer) for target in targets(x)), default=0)
+        if x.conduct is not None and x.conduct.lateness is not None:
+            tokens, cost = 2 * tokens, 2 * cost  # Two may be asked at once, and both may bill.
     assert x.choice is not None
     total = x.choice.total or max((target.deadlines.total for target in targets(x)), default=600.0)
     found = await x.service.limits.reserve(quotas.limits, quotas.amounts(tokens, cost), now=x.wall, ttl=total + MARGIN_SECONDS)

@@ -27,6 +27,7 @@ from sits.gateway.race import Race, outrun
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.resilience.attempts import Course, Kind
 from sits.resilience.attempts.course import BROKEN
+from sits.resilience.qos.classes import P0
 from sits.resilience.qos.deadline import HEADER as TIMEOUT
 from sits.resilience.qos.deadline import onward
 from sits.resilience.switch.divert import verdict
@@ -50,7 +51,8 @@ async def run(x: Exchange) -> Attempt:
         targets = targets[:1]
     if x.gate is not None and x.place is None and x.behind != "shadow":
         await enter(x, x.gate)
-    course = Course(conduct.rules, targets)
+    rules = conduct.rules if x.priority != P0 else conduct.top
+    course = Course(rules, targets)
     for budget in conduct.budgets:
         budget.request(perf_counter())
     target, kind = standing_in(x, course.begin()), Kind.FIRST
@@ -113,7 +115,7 @@ def begin(x: Exchange, course: Course, target: Target, kind: Kind) -> Attempt | 
             raise
         x.skipped_targets.append((target.name, refusal.message))
         return None
-    if (x.conduct is not None and x.conduct.rules.again) or b"idempotency-key" in x.request.headers:
+    if (x.conduct is not None and x.conduct.top.again) or b"idempotency-key" in x.request.headers:
         request.headers.append((b"idempotency-key", once(x, target)))
     attempt = Attempt(x, target, translate, kind)
     breaker = x.table.breakers[target.name]

@@ -11,7 +11,7 @@ from sits.resources.problem import Fault, Path, did_you_mean, quoted
 from sits.resources.reliability import Switch
 
 OUTCOMES = frozenset({
-    "context_length_exceeded", "guard_refused", "model_does_not_fit", "model_unavailable", "upstream_auth_failed",
+    "context_length_exceeded", "model_does_not_fit", "model_unavailable", "upstream_auth_failed",
     "upstream_broken", "upstream_error", "upstream_rate_limited", "upstream_rejected", "upstream_timeout", "upstream_unreachable",
 })  # fmt: skip
 """The error codes of attempts: what `retry.also` may name."""

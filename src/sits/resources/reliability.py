@@ -29,7 +29,7 @@ class RetrySpec(Spec, frozen=True):
     """Whether the next target is asked also when this one may have begun to work (it may bill for that), or only when it provably
     did not."""
     also: list[str] = []
-    """Further outcomes, by error code, after which the next target is asked: `upstream_rejected`, `guard_refused` ..."""
+    """Further outcomes, by error code, after which the next target is asked: `upstream_rejected`, say."""
 
 
 class HedgeSpec(Spec, frozen=True):

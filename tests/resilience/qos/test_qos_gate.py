@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import random
 from collections import Counter
@@ -171,14 +172,25 @@ def test_leaving_twice_counts_once() -> None:
 
 def test_the_newest_of_the_tenant_with_the_most_in_line_makes_room_for_another() -> None:
     scene = Scene(QosSpec(start=2, least=2, most=2, p2=ClassSpec(5000.0, 4))).full()
-    for number in range(4):
-        scene.come(f"flood {number}", P2, tenant="flood")
+    for number in range(8):
+        with contextlib.suppress(SitsError):
+            scene.come(f"flood {number}", P2, tenant="flood")
     assert not scene.come("other", P2)
     assert not scene.come("third", P2)
     assert scene.told == ["flood 3 rate_limited", "flood 2 rate_limited"]
     with pytest.raises(SitsError) as caught:
         scene.come("fourth", P2, tenant="third")
     assert caught.value.code is Code.OVERLOADED
+
+
+def test_among_equals_nobody_is_sent_away_for_another() -> None:
+    scene = Scene(QosSpec(start=2, least=2, most=2, p2=ClassSpec(5000.0, 2))).full()
+    for number in range(20):
+        for tenant in "xyz":
+            with contextlib.suppress(SitsError):
+                scene.come(f"{tenant}{number}", P2, tenant=tenant)
+    assert scene.told == []
+    assert scene.gate.waiting == 2
 
 
 def test_a_flood_is_told_that_it_is_one_and_others_are_not() -> None:

@@ -16,7 +16,7 @@
   Facebook does with requests (Maurer, "Fail at Scale", ACM Queue 2015): there, the time-out in line is cut. Here the line is:
   who is refused hears so at once and not when time is up. For the same reason the order stays first come, first served, where
   Facebook turns to last come, first served: that leaves those who came first to wait for their refusal.
-- No place in line: the newest of the tenant with the most in it goes. P0 takes a place of P2 if its own line is full, then of P1.
+- No place in line: if a tenant floods it, its newest goes. P0 takes a place of P2 if its own line is full, then of P1.
 
 Pure: no clock, no I/O. `admitted` and `shed` may call back into the gate.
 """
@@ -59,7 +59,7 @@ LONGEST_RETRY: Final = 30.0
 FEW: Final = 16
 """Places in line in any case while nobody has left yet."""
 MOST_NAMES: Final = 64
-"""Tenants that came of late, counted up to here: whether there are others is all that matters."""
+"""Tenants whose arrivals are counted; who comes when there are as many is no flood."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -127,8 +127,8 @@ class Gate:
         self._late = [0.0, 0.0, 0.0]
         self._while = [0.0, 0.0, 0.0]
         self._rates = [0.0, 0.0, 0.0]
-        self._names: set[str] = set()
-        self._names_before: set[str] = set()
+        self._names: dict[str, int] = {}
+        self._names_before: dict[str, int] = {}
         self._names_at = now
         self._stay = 0.0
         self._ticked = now
@@ -211,7 +211,7 @@ class Gate:
         self._measure(seconds)
         if now - self._names_at >= CALM_SECONDS:
             self._names_at = now
-            self._names, self._names_before = set(), self._names
+            self._names, self._names_before = {}, self._names
         if self.inside >= self.limit.value or self.waiting:
             self._full_at = now
         longest = 0.0
@@ -241,8 +241,9 @@ class Gate:
         """Find it a place in line, if need be somebody else's."""
         priority = waiter.priority
         line = self._lines[priority]
-        if len(self._names) < MOST_NAMES:
-            self._names.add(waiter.tenant)
+        seen = self._names.get(waiter.tenant, 0)
+        if seen or len(self._names) < MOST_NAMES:
+            self._names[waiter.tenant] = seen + 1
         waiter.since = now
         due = now + self._first[priority]
         waiter.due = due if due < waiter.until else waiter.until
@@ -264,15 +265,18 @@ class Gate:
             displaced.shed(self._refused(displaced, "another one needed its place in line"))
 
     def _displaced(self, waiter: Waiter, line: Line) -> Waiter:
-        """Whose place it takes in its own class: the newest of the tenant that has the most waiting, if that is more
-        than twice what its own has: among equals, who waits already stays.
+        """Whose place it takes in its own class: the newest of the tenant that has the most waiting, if that is a
+        flood beside its own: among equals, who waits already stays.
 
         Raises:
             SitsError: there is none.
         """
-        if line.size:
+        if line.size and self._bounds[waiter.priority]:
             largest = line.largest()
-            if line.waiting_of(largest) > 2 * line.waiting_of(waiter.tenant) + 1 and self._bounds[waiter.priority]:
+            # In a short line one of equals easily has the most; a flood also comes more often.
+            if line.waiting_of(largest) > 2 * line.waiting_of(waiter.tenant) + 1 and self._of_late(largest) > 2 * self._of_late(
+                waiter.tenant
+            ):
                 return self._out(line.newest_of(largest))
         raise self._refused(waiter, "no place within the time that it may wait")
 
@@ -385,15 +389,18 @@ class Gate:
         """What it is told; counted."""
         priority = waiter.priority
         self._shed[priority] += 1
-        line = self._lines[priority]
-        own = line.waiting_of(waiter.tenant)
-        others = len(self._names | self._names_before) > 1
-        flood = others and own > 1 and own * 2 + 1 > line.size
+        own, tenants = self._of_late(waiter.tenant), len(self._names.keys() | self._names_before.keys())
+        total = sum(self._names.values()) + sum(self._names_before.values())
+        flood = tenants > 1 and own >= 8 and 2 * own * tenants > 3 * total
         after = self._retry_after(priority)
         said = f"{self.name} is overloaded, class {NAMES[priority]}: {why}"
         if flood:
-            said = f"{said}; {own} of the {line.size} that wait are of this key"
+            said = f"{said}; {own} of the {total} that came of late are of this key"
         return SitsError(Code.RATE_LIMITED if flood else Code.OVERLOADED, said, retry_after=after)
+
+    def _of_late(self, tenant: str) -> int:
+        """How often it came and was not let in at once, in this second and the one before."""
+        return self._names.get(tenant, 0) + self._names_before.get(tenant, 0)
 
     def _retry_after(self, priority: int) -> float:
         """When there may be a place: after what is in line, and later the greater the overload; not all at the same moment."""
