@@ -102,7 +102,7 @@ def test_a_peer_that_is_not_installed_names_the_command_that_installs_it(tmp_pat
 
 
 def test_an_unknown_gateway_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(BenchError, match=r"'nginx'; there are: sits, sits-python, vllm-router, .*, litellm, aiohttp"):
+    with pytest.raises(BenchError, match=r"'nginx'; there are: sits, sits-declared, sits-python, vllm-router, .*, litellm, aiohttp"):
         chosen(("sits", "nginx"))
 
 
@@ -124,15 +124,16 @@ def _found(sits_cpu: float) -> Found:
     found = Found()
     for scenario in ("plain", "prompt33k", "sse50", "paced128", "single"):
         found.samples += [_sample("sits", scenario, 12_000, sits_cpu), _sample("vllm-router", scenario, 10_000, 100.0)]
+        found.samples.append(_sample("sits-declared", scenario, 10_000, sits_cpu + 5.0))
         found.samples.append(_sample("litellm", scenario, 100, 10_000.0))
     found.memory["plain", "sits"] = Memory(70.0, 75.0)
     return found
 
 
-GATEWAYS_HERE = chosen(("sits", "vllm-router", "litellm"))
+GATEWAYS_HERE = chosen(("sits", "sits-declared", "vllm-router", "litellm"))
 STABLE = [
     "cpu_plain_vs_vllm_router", "rps_plain_vs_litellm", "cpu_sse_vs_vllm_router", "cpu_paced_vs_vllm_router",
-    "cpu_prompt33k_vs_vllm_router", "rss_mb", "ready_seconds", "void_rounds",
+    "cpu_prompt33k_vs_vllm_router", "cpu_plain_sits", "cpu_plain_sits_declared", "rss_mb", "ready_seconds", "void_rounds",
 ]  # fmt: skip
 
 
@@ -145,6 +146,8 @@ def test_every_bound_holds_for_a_gateway_that_keeps_all_of_them() -> None:
         "cpu_sse_vs_vllm_router": (0.6, "<= 0.6", True),
         "cpu_paced_vs_vllm_router": (0.6, "<= 0.6", True),
         "cpu_prompt33k_vs_vllm_router": (0.6, "<= 0.75", True),
+        "cpu_plain_sits": (60.0, "<= 75", True),
+        "cpu_plain_sits_declared": (65.0, "<= 75", True),
         "rss_mb": (70.0, "<= 80", True),
         "ready_seconds": (1.0, "< 1.5", True),
         "void_rounds": (0.0, "<= 0", True),
@@ -159,7 +162,8 @@ def test_a_slower_gateway_misses_the_bounds_it_misses_and_no_other() -> None:
     results = figures(found, SCENARIOS, GATEWAYS_HERE, Ready([1.5], Memory(50.0, 50.0)))
     missed = [figure.name for figure in results if figure.ok is False]
     assert missed == [
-        "cpu_sse_vs_vllm_router", "cpu_paced_vs_vllm_router", "cpu_prompt33k_vs_vllm_router", "ready_seconds", "void_rounds",
+        "cpu_sse_vs_vllm_router", "cpu_paced_vs_vllm_router", "cpu_prompt33k_vs_vllm_router", "cpu_plain_sits",
+        "cpu_plain_sits_declared", "ready_seconds", "void_rounds",
     ]  # fmt: skip
     assert exit_code(results) == 1
 

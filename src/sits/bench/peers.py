@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -83,11 +84,12 @@ def version(gateway: Gateway, cache: Path) -> str:
     return done.stdout.strip() or "unknown"
 
 
-def _sits(spot: Spot, compiled: bool = True) -> Command:
-    """Everything at its default, one remote model behind one route, and a key, which makes the key needed."""
+def _sits(spot: Spot, compiled: bool = True, declared: bool = False) -> Command:
+    """Everything at its default, one remote model behind one route, and a key, which makes the key needed. `declared`: with a
+    second model, and everything declared that keeps requests from being dropped."""
     config, data, port = spot.folder / "config", spot.folder / "data", free_port()
     config.mkdir()
-    resources = {
+    resources: dict[str, dict[str, Any]] = {
         "model.json": {
             "kind": "Model",
             "metadata": {"name": "upstream"},
@@ -96,9 +98,12 @@ def _sits(spot: Spot, compiled: bool = True) -> Command:
         "route.json": {
             "kind": "Route",
             "metadata": {"name": bodies.MODEL},
-            "spec": {"backends": [{"model": "upstream"}]},
+            "spec": {"backends": [{"model": "upstream"}], **(_DECLARED if declared else {})},
         },
     }
+    if declared:
+        spare = {**resources["model.json"], "metadata": {"name": "spare"}}
+        resources |= {"spare.json": spare, "settings.json": {"kind": "Settings", "spec": {"qos": {}}}}
     for name, resource in resources.items():
         (config / name).write_bytes(msgspec.json.encode({"apiVersion": "sits/v1", **resource}))
     program = str(own_build.program(spot.cache)[0] if compiled else Path(sys.executable).parent / "sits")
@@ -185,6 +190,13 @@ def _client_headers(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}", "traceparent": bodies.TRACEPARENT}
 
 
+_DECLARED = {
+    "fallbacks": ["spare"],
+    "retry": {"same": 1},
+    "hedge": {"afterMs": 1000},
+    "ladder": {"template": "No model can answer now."},
+    "qos": {"priority": "P0"},
+}
 _ROUTER_WORDS = (
     "Rust. Metrics, retries, circuit breaker and health checks on, as by default; request ids; no key is asked of clients; "
     "`--policy round_robin --log-level error`, so no line a request."
@@ -204,6 +216,12 @@ GATEWAYS: Mapping[str, Gateway] = {
             "and a decision record a request, latency anatomy, traceparent in and out, failover. One worker, no local model. "
             "As it is shipped: the wheel with the hot path compiled.",
             _sits,
+        ),
+        Gateway(
+            "sits-declared",
+            "The same with a second model, tries of the same target, hedges, a ladder and classes of service declared: all that "
+            "is asked of a request on the way. Breakers are on in both.",
+            partial(_sits, declared=True),
         ),
         Gateway("sits-python", "The same from source, nothing compiled.", partial(_sits, compiled=False)),
         Gateway("vllm-router", _ROUTER_WORDS, _router("vllm-router"), ("vllm-router==0.1.17",), "vllm-router"),

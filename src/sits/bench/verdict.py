@@ -14,6 +14,7 @@ from sits.bench.peers import Gateway
 from sits.bench.rounds import Found, Scenario, Summary, summary
 
 OURS, ROUTER, ROUTER_DEFAULT, LITELLM = "sits", "vllm-router", "vllm-router-default", "litellm"
+DECLARED = "sits-declared"
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -72,7 +73,7 @@ def figures(found: Found, scenarios: Sequence[Scenario], gateways: Sequence[Gate
     """Bounded ones first; what could not be compared has no value and does not hold."""
     seen = board(found, scenarios, gateways)
     out = [_compare(bound, seen) for bound in BOUNDS]
-    out += [_memory(found, ready), _ready(ready), _voids(found)]
+    out += [_budget(seen, OURS), _budget(seen, DECLARED), _memory(found, ready), _ready(ready), _voids(found)]
     for name, scenario in BESIDE:
         ours, theirs = seen.get((OURS, scenario)), seen.get((ROUTER_DEFAULT, scenario))
         if ours is not None and theirs is not None:
@@ -94,6 +95,13 @@ def figures(found: Found, scenarios: Sequence[Scenario], gateways: Sequence[Gate
     for (phase, gateway), held in found.memory.items():
         out.append(measured(f"{phase}_{gateway.replace('-', '_')}_rss_mb", held.rss, "MiB", f"peak {held.peak:.0f}"))
     return out
+
+
+def _budget(seen: Board, gateway: str) -> Figure:
+    """The CPU of a plain request, against what all of it may cost."""
+    one = seen.get((gateway, "plain"))
+    name = f"cpu_plain_{gateway.replace('-', '_')}"
+    return bounded(name, one.cpu if one is not None else None, "us", "<= 75", "user and system time of a plain request")
 
 
 def page(
