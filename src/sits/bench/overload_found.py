@@ -206,7 +206,7 @@ def _points(found: Found, priority: int, value: Callable[[Sequence[Row]], float 
 
 def _p99(rows: Sequence[Row]) -> float | None:
     """Milliseconds, of all that were sent: who was not served has waited in vain until the end."""
-    return max(0.1, 1e3 * percentile(sorted(beyond(row) for row in rows), 0.99)) if rows else None
+    return max(1.0, 1e3 * percentile(sorted(beyond(row) for row in rows), 0.99)) if rows else None
 
 
 def _share(rows: Sequence[Row]) -> float | None:

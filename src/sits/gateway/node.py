@@ -163,16 +163,7 @@ class Node:
         self.redactor.learn(table.secrets)
         self._levels(snapshot)
         self.reloader.on_change(self._swap)
-        admin = Admin(self)
-        cache_pages = CachePages(self)
-        self.siblings = Siblings(self._data / "run", {**admin.topics, **self.reliability.topics, "purge": cache_pages.purge_here})
-        await self.siblings.start()
-        self._fill(admin)
-        cache_pages.add_to(self._pages)
-        StatePages(self.meaning).add_to(self._pages)
-        self.reliability.add_to(self._pages, self.siblings)
-        SessionPages(self.sessions, self.wall).add_to(self._pages)
-        ResponsePages(self.conversations).add_to(self._pages)
+        await self._open_pages()
         self._note(self.reloader.status)
         self.lines.start()
         self.caches.start()
@@ -184,6 +175,19 @@ class Node:
             self._tasks.append(self.loop.create_task(self._follow_cluster(self.membership)))
         if self._warm:
             self._tasks.append(self.loop.create_task(self.fleet.warm(snapshot.models.values(), snapshot.settings)))
+
+    async def _open_pages(self) -> None:
+        """Answer what is not for the data plane, also what sibling workers ask."""
+        admin = Admin(self)
+        cache_pages = CachePages(self)
+        self.siblings = Siblings(self._data / "run", {**admin.topics, **self.reliability.topics, "purge": cache_pages.purge_here})
+        await self.siblings.start()
+        self._fill(admin)
+        cache_pages.add_to(self._pages)
+        StatePages(self.meaning).add_to(self._pages)
+        self.reliability.add_to(self._pages, self.siblings)
+        SessionPages(self.sessions, self.wall).add_to(self._pages)
+        ResponsePages(self.conversations).add_to(self._pages)
 
     async def aclose(self) -> None:
         """End everything that was started, in reverse order."""

@@ -16,6 +16,7 @@ from sits.dialects.base import Identity
 from sits.dialects.peek import has_image, peek
 from sits.gateway.attempt import Attempt
 from sits.gateway.billing import bill
+from sits.gateway.conduct import Conduct
 from sits.gateway.exchange import Exchange
 from sits.gateway.overload import put_off
 from sits.gateway.pressing import relieve
@@ -100,18 +101,7 @@ def plan(x: Exchange) -> None:
     if x.key is not None and not x.key.allows(x.peek.model):
         raise SitsError(Code.FORBIDDEN, f"this key may not use {x.requested!r}", param="model")
     x.choice = choice
-    x.conduct = conduct = x.table.conducts[choice.name]
-    headers = x.request.headers
-    x.total = choice.total
-    timeout = headers.get(TIMEOUT)
-    if timeout is not None:
-        seconds = timeout_seconds(timeout)
-        x.total = seconds if x.total is None else min(seconds, x.total)
-    x.tint = colours.read(headers, conduct.colour_required)
-    if conduct.shadow is not None and not x.behind:
-        x.service.shadowing.draw(x, conduct.shadow)
-    x.gate = conduct.gate
-    x.priority = priority_of(headers.get(PRIORITY), x.key.priority if x.key is not None else None, conduct.priority)
+    conduct = heed(x, choice)
     needs = x.peek.needs
     if "vision" not in choice.common and has_image(x.request.body):
         needs = needs | {"vision"}
@@ -124,6 +114,27 @@ def plan(x: Exchange) -> None:
         divert(x, choice, needs)
     if service.pressures is not None and service.pressures.any and x.priority != P0:
         relieve(x, service.pressures, needs)
+
+
+def heed(x: Exchange, choice: Choice) -> Conduct:
+    """What the request and its route say of how it is to be dealt with: its time, its colour, its class.
+
+    Raises:
+        SitsError: `invalid_request`, a header says what it cannot say, or the colour is missing.
+    """
+    x.conduct = conduct = x.table.conducts[choice.name]
+    headers = x.request.headers
+    x.total = choice.total
+    timeout = headers.get(TIMEOUT)
+    if timeout is not None:
+        seconds = timeout_seconds(timeout)
+        x.total = seconds if x.total is None else min(seconds, x.total)
+    x.tint = colours.read(headers, conduct.colour_required)
+    if conduct.shadow is not None and not x.behind:
+        x.service.shadowing.draw(x, conduct.shadow)
+    x.gate = conduct.gate
+    x.priority = priority_of(headers.get(PRIORITY), x.key.priority if x.key is not None else None, conduct.priority)
+    return conduct
 
 
 def divert(x: Exchange, choice: Choice, needs: frozenset[str]) -> None:
