@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway_client import eventually
-from gateway_rig import Gateway, inside_loop, model, route, settings
+from gateway_rig import Gateway, inside_loop, model, route, settings, write
 from gateway_wires import PATHS, WIRES, request, said
 
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
@@ -105,6 +105,27 @@ async def test_a_client_that_leaves_while_it_waits_gives_its_place_in_line_back(
         await eventually(lambda: gate.waiting == 0 and len(gateway.node.service.live) == 1, "it is out")
         record = gateway.record()
     assert (record.status, record.attempts) == (499, [])
+
+
+@inside_loop
+async def test_whoever_waits_goes_in_when_a_reload_takes_the_classes_away(tmp_path: pathlib.Path) -> None:
+    hold = asyncio.Event()
+    resources = (route("r", "one"),)
+    async with (
+        ScriptedServer([READ, hold, CHAT.answers("一"), AGAIN], [READ, CHAT.answers("二"), AGAIN]) as server,
+        Gateway(tmp_path, model("one", server.url), *resources, settings(qos=ONE)) as gateway,
+    ):
+        first = await gateway.begin(PATHS["chat"], request("chat", "r"))
+        await server.until(lambda one: len(one.requests) == 1)
+        second = await gateway.begin(PATHS["chat"], request("chat", "r"))
+        gate = gateway.node.standing.gates["r"]
+        await eventually(lambda: gate.waiting == 1, "the second waits")
+        write(tmp_path, model("one", server.url), *resources, settings())
+        await gateway.node.reload()
+        await second.ended()
+        hold.set()
+        await first.ended()
+    assert (first.status, second.status) == (200, 200)
 
 
 @inside_loop

@@ -80,11 +80,12 @@ class Standing:
         routes = [choice.order for choice in table.names.values()]
         self.breakers.declare(targets, routes, settings.outliers, self.clock())
         self.passing.retain(table.snapshot.models)
+        gone = [name for name in self.gates if settings.qos is None or name not in table.names]
+        for name in gone:
+            # Whoever waits goes in: nobody would look at this gate any more.
+            self.gates.pop(name).disband(self.clock())
         if settings.qos is None:
-            self.gates.clear()
             return
-        for name in [name for name in self.gates if name not in table.names]:
-            del self.gates[name]
         for gate in self.gates.values():
             gate.configure(settings.qos)
 
