@@ -15,14 +15,13 @@ from sits.ports.vectors import Vectors, open_vectors
 from sits.resources.kinds import SettingsSpec
 from sits.state.cache.eviction import Limit
 from sits.state.cache.exact import ExactCache
-from sits.state.cache.semantic import HeldAnswers, SemanticCache, SharedAnswers, WordLlama
-from sits.state.cache.semantic.answers import Answers
-from sits.state.cache.semantic.cache import Writer, collection
 from sits.state.cache.shared import SharedCache
 from sits.state.cache.tinylfu import TinyLfu
 
 if TYPE_CHECKING:
-    # It computes with numpy, which the base install does without.
+    # Imported when a route wants it: 2 MiB, and numpy, which the base install does without.
+    from sits.state.cache.semantic.answers import Answers
+    from sits.state.cache.semantic.cache import Writer
     from sits.state.outbox import Audit, Outbox
 
 _log = logging.getLogger("sits.cache")
@@ -46,6 +45,9 @@ class Meaning:
     async def want(self, settings: SettingsSpec, entries: int, vectors: str) -> None:
         """Have a semantic cache from now on. `vectors` is the address of the index; answers that only this process has, have
         their vectors here too."""
+        from sits.state.cache.semantic import HeldAnswers, SemanticCache, SharedAnswers, WordLlama
+        from sits.state.cache.semantic.cache import collection
+
         async with self._turn:
             caches = self._caches
             if caches.semantic is not None:
