@@ -182,11 +182,12 @@ class Continued:
     def finish(self) -> bytes:
         """What ends the stream: usage over all legs, terminator."""
         assert self._encoder is not None
-        usage = self._usage()
+        usage = self.usage
         told = self._encoder.feed(Used(usage)) if usage is not None else b""
         return told + self._encoder.close()
 
-    def _usage(self) -> Usage | None:
+    @property
+    def usage(self) -> Usage | None:
         """The tokens of the answer that the client has: what every leg billed stays on the leg.
 
         The prompt is the first leg's. A leg that said the text so far again makes those before it void: its own figures are those
