@@ -16,7 +16,8 @@ from gateway_wires import PATHS, WIRES, request, said, streamed
 
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
 from sits.gateway.cache_pages import CachePages
-from sits.gateway.renewal import EVERY, FLOOR_SECONDS, MOST, REST_SECONDS, Pace, Renewals
+from sits.gateway.exchange import Exchange
+from sits.gateway.renewal import EVERY, FLOOR_SECONDS, MOST, REST_SECONDS, Pace, Renewal, Renewals
 from sits.inner.sweep import Sweep
 from sits.observe.record import Record
 from sits.ports.store.memory import MemoryStore, Shelf
@@ -235,6 +236,17 @@ async def test_where_the_tokens_are_used_up_nothing_is_asked_anew(tmp_path: path
             who = {"authorization": "Bearer sits-a"}
             assert how(await gateway.ask(PATHS["chat"], ask, who)) == "miss"
             wall.now += TTL
+            service = gateway.node.service
+            renew, quotas = service.renew, service.table.quotas.of("a", "asked")
+            assert quotas is not None
+
+            def when_another_worker_has_taken_the_rest(x: Exchange, renewal: Renewal) -> None:
+                taking = service.limits.reserve(quotas.limits, (1000,), now=wall.now, ttl=60.0)
+                with pytest.raises(StopIteration):
+                    taking.send(None)  # Limits of this machine never wait.
+                renew(x, renewal)
+
+            service.renew = when_another_worker_has_taken_the_rest  # type: ignore[method-assign]
             stale = await gateway.begin(PATHS["chat"], ask, who)
             assert how(await stale.ended()) == "stale"
             await renewed(gateway, failed=1)
