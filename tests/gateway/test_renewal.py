@@ -16,7 +16,6 @@ from gateway_wires import PATHS, WIRES, request, said, streamed
 
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
 from sits.gateway.cache_pages import CachePages
-from sits.gateway.exchange import Exchange
 from sits.gateway.renewal import EVERY, FLOOR_SECONDS, MOST, REST_SECONDS, Pace, Renewal, Renewals
 from sits.inner.sweep import Sweep
 from sits.observe.record import Record
@@ -228,7 +227,9 @@ async def test_keys_stay_apart_and_each_pays_for_its_own_renewal(tmp_path: pathl
 
 
 @inside_loop
-async def test_where_the_tokens_are_used_up_nothing_is_asked_anew(tmp_path: pathlib.Path) -> None:
+async def test_where_the_tokens_are_used_up_nothing_is_asked_anew(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with ScriptedServer([READ, CHAT.answers("一"), AGAIN]) as server:
         resources = (model("one", server.url), kept(), key("a", "sits-a", quota={"tokensPerDay": 1100}))
         async with Gateway(tmp_path, *resources) as gateway:
@@ -237,16 +238,16 @@ async def test_where_the_tokens_are_used_up_nothing_is_asked_anew(tmp_path: path
             assert how(await gateway.ask(PATHS["chat"], ask, who)) == "miss"
             wall.now += TTL
             service = gateway.node.service
-            renew, quotas = service.renew, service.table.quotas.of("a", "asked")
+            take, quotas = Renewals.take, service.table.quotas.of("a", "asked")
             assert quotas is not None
 
-            def when_another_worker_has_taken_the_rest(x: Exchange, renewal: Renewal) -> None:
+            def when_another_worker_has_taken_the_rest(self: Renewals, route: str, fingerprint: bytes) -> Renewal | None:
                 taking = service.limits.reserve(quotas.limits, (1000,), now=wall.now, ttl=60.0)
                 with pytest.raises(StopIteration):
                     taking.send(None)  # Limits of this machine never wait.
-                renew(x, renewal)
+                return take(self, route, fingerprint)
 
-            service.renew = when_another_worker_has_taken_the_rest  # type: ignore[method-assign]
+            monkeypatch.setattr(Renewals, "take", when_another_worker_has_taken_the_rest)
             stale = await gateway.begin(PATHS["chat"], ask, who)
             assert how(await stale.ended()) == "stale"
             await renewed(gateway, failed=1)
