@@ -92,6 +92,12 @@ def test_encoded_json_stays_json(before: str, shape: str, after: str) -> None:
     assert (out.keys(), out["n"]) == (value.keys(), 1.5)
 
 
+def test_the_next_key_of_an_object_is_no_value_of_the_name_before_it() -> None:
+    value = {"msg": "needs an access-token", "list": ["authorization", "abcdefgh"], "password": "hunter22"}
+    out = json.loads(Redactor().line(msgspec.json.encode(value)))
+    assert out == {"msg": "needs an access-token", "list": ["authorization", MASK], "password": MASK}
+
+
 def test_a_key_after_an_escaped_newline_is_seen() -> None:
     out = Redactor().line(msgspec.json.encode({"msg": f"first\n{KEY}\tsk-abcdefgh1234"}))
     assert json.loads(out) == {"msg": f"first\n{MASK}\t{MASK}"}
