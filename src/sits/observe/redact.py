@@ -26,8 +26,8 @@ _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))"
 _VALUE = r"""(?!\[redacted)[^\s"'`\\,;&)}\]<>]"""
 _NAME = r"(?:x-api-key|api[-_]?key|(?:proxy-)?authorization|access[-_]token|client[-_]secret|password)"
 _GIVEN = r"""(?:[\\"']{0,3}\s?[:=]\s?|[\\"']{1,3},\s?(?!\\?"[^"\\]*\\?"\s?:))(?:b(?=[\\"']))?[\\"']{0,3}"""
-"""Between name and value: `: `, `=`, `": "`, and the `', b'` of a pair in Python's spelling; quotes may be escaped. What follows a
-comma and is itself followed by a colon is the next key of an object, and no value."""
+"""Between name and value: `: `, `=`, `": "`, and the `', b'` of a pair in Python's spelling; quotes may be escaped. What follows
+a comma and is itself followed by a colon is the next key of an object, and no value."""
 
 _SHAPES: tuple[tuple[str, str], ...] = (
     # Keys with a prefix of their own: SITS, OpenAI / Anthropic / OpenRouter, Google, Hugging Face, Groq, xAI, GitHub, AWS, JWT.
