@@ -89,6 +89,8 @@ async def run(x: Exchange) -> Attempt:
         if step is None:
             raise broken_off(error) if x.content else error
         if step.pause:
+            if late(x, step.pause):
+                raise error
             await x.pause(step.pause)
             if x.ending is not None:
                 raise x.ending
@@ -121,11 +123,7 @@ def begin(x: Exchange, course: Course, target: Target, kind: Kind) -> Attempt | 
     breaker = x.table.breakers[target.name]
     if breaker.out:
         attempt.probe = breaker.take_probe(attempt.sent)
-        if (
-            not attempt.probe
-            and course.pending
-            and target.name in x.service.breakers.out_of(x.choice.order if x.choice is not None else ())
-        ):
+        if not attempt.probe and course.pending and target.name in left_alone(x):
             x.skipped_targets.append((target.name, LEFT_ALONE))
             return None
     if kind is not Kind.HEDGE:
@@ -238,8 +236,10 @@ def lose(x: Exchange, runners: Race, over: list[Attempt], winner: Attempt) -> No
 
 def hedge(x: Exchange, runners: Race, course: Course) -> None:
     """Ask a second target beside the first, if the route can afford it."""
+    if x.content or not runners.running or any(one.first for one in runners.running):
+        return  # It speaks by now, though perhaps nothing of it may go out yet.
     step = course.slow(perf_counter())
-    if step is None or x.content or not runners.running:
+    if step is None:
         return
     try:
         attempt = begin(x, course, step.target, Kind.HEDGE)
@@ -257,9 +257,10 @@ def winner_last(x: Exchange, attempt: Attempt) -> None:
     x.attempts.append(attempt)
 
 
-def late(x: Exchange) -> bool:
-    """Whether the request's own deadline has passed: then nobody else is asked, who would be billed for nothing."""
-    return x.total is not None and perf_counter() - x.admitted >= x.total
+def late(x: Exchange, seconds: float = 0.0) -> bool:
+    """Whether the request's own deadline has passed, or will have so much later: then nobody is asked, who would be billed for
+    nothing."""
+    return x.total is not None and perf_counter() + seconds - x.admitted >= x.total
 
 
 def deadlines(x: Exchange, target: Target) -> Deadlines:
