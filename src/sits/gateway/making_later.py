@@ -28,6 +28,7 @@ from sits.gateway.wire import Listener, Request
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
+from sits.resilience.colours import Tint
 from sits.resilience.later import LARGEST_ANSWER, Made, Wanted
 from sits.resilience.qos.classes import P2
 from sits.resilience.qos.gate import Gate
@@ -115,11 +116,18 @@ def _fields(lines: bytes) -> Headers:
 
 
 class Making:
-    """Asks the models for what was taken on. `clients`: the client dialects, by operation."""
+    """Asks the models for what was taken on. `clients`: the client dialects, by operation; `made` hears of each answer: request
+    id, status, tint."""
 
-    def __init__(self, service: Service, clients: Callable[[Operation], ClientDialect]) -> None:
+    def __init__(
+        self,
+        service: Service,
+        clients: Callable[[Operation], ClientDialect],
+        made: Callable[[str, int, Tint], None] | None = None,
+    ) -> None:
         self._service = service
         self._clients = clients
+        self._told = made
 
     async def ask(self, job: Wanted) -> Made:
         """The answer to a request that was kept, or the error that it ends with."""
@@ -139,7 +147,10 @@ class Making:
         except asyncio.CancelledError:
             x.on_gone()
             raise
-        return _made(x, wire, client)
+        made = _made(x, wire, client)
+        if self._told is not None:
+            self._told(x.id, made.status, x.tint)
+        return made
 
     async def _serve(self, x: Exchange, job: Wanted) -> None:
         """As `spine.serve`, for somebody who was admitted before."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sits import dialects
 from sits.engines.base import Engine
+from sits.gateway.events import Events
 from sits.gateway.later_pages import LaterPages
 from sits.gateway.making_later import Callbacks, Making, room
 from sits.gateway.pages import Pages
@@ -25,7 +26,10 @@ from sits.gateway.switching import Switching
 from sits.observe.metrics import Registry
 from sits.ports.bus import Bus
 from sits.ports.store import Store
+from sits.resilience.breakers import Change
+from sits.resilience.colours import Tint
 from sits.resilience.later import Later
+from sits.resilience.shadow.shadows import Lane
 
 if TYPE_CHECKING:
     from sits.gateway.service import Service
@@ -49,6 +53,9 @@ class Reliability:
         worker: int,
     ) -> None:
         standing = service.standing
+        self.events = Events(connect, name, wall=service.wall)
+        standing.heard = self._breaker
+        service.shadowing.on_alarm(self._alarm)
         self._service = service
         self._registry = registry
         gauges = {"inflight": lambda: float(len(service.live)), "queue": standing.waiting}
@@ -62,7 +69,7 @@ class Reliability:
             incarnation=secrets.token_hex(6),
             compared=service.shadowing.compared,
         )
-        making = Making(service, dialects.client)
+        making = Making(service, dialects.client, made=self._made)
         self._callbacks = Callbacks(service.loop, service.sweep, os.environ)
         self.later = Later(
             store,
@@ -87,6 +94,7 @@ class Reliability:
 
     async def start(self) -> None:
         """Begin; requests that come from now on meet switches where they are."""
+        self.events.start()
         self.take(self._service.table)
         await self.switching.start()
         await self.later.start()
@@ -113,6 +121,17 @@ class Reliability:
         await self._callbacks.aclose()
         await self.switching.aclose()
         await self.pressing.aclose()
+        await self.events.aclose()
+
+    def _breaker(self, change: Change) -> None:
+        fields = {"target": change.name, "zone": change.zone, "version": change.version}
+        self.events.tell("breaker", {**fields, "before": change.before, "after": change.after, "why": change.detail})
+
+    def _alarm(self, lane: Lane, rate: float) -> None:
+        self.events.tell("shadow_alarm", {"route": lane.route, "target": lane.model, "rate": rate})
+
+    def _made(self, request_id: str, status: int, tint: Tint) -> None:
+        self.events.tell("made_later", {"request_id": request_id, "status": status}, tint)
 
     def _brothers(self) -> Siblings:
         assert self._siblings is not None

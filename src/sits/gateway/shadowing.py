@@ -95,12 +95,11 @@ class Shadowing:
         *,
         busy: Callable[[], bool] = lambda: False,
         counted: Counted = lambda route, outcome: None,
-        alarmed: Alarmed = lambda lane, rate: None,
     ) -> None:
         self._service = service
         self._busy = busy
         self._counted = counted
-        self._alarmed = alarmed
+        self._alarmed: Alarmed | None = None
         self._conduct = Conduct(None)
         self._under_way: set[Exchange] = set()
         self._embedder: Embedder | None = None
@@ -108,6 +107,10 @@ class Shadowing:
         """Why answers are compared without embeddings; empty when they are not."""
         self.shadows = Shadows()
         self.closed = False
+
+    def on_alarm(self, alarmed: Alarmed) -> None:
+        """Have somebody hear when an alarm begins."""
+        self._alarmed = alarmed
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -309,7 +312,8 @@ class Shadowing:
             total, differing = lane.compared(now)
             message = "shadow %s of route %s: %d of %d answers of the last hour differ, more than the %g allowed"
             _log.warning(message, lane.model, lane.route, differing, total, lane.spec.alarm)
-            self._alarmed(lane, differing / total)
+            if self._alarmed is not None:
+                self._alarmed(lane, differing / total)
         return "differs"
 
     def _review(self, given: Given, structure: tuple[str, ...], distance: float | None, first: Said, second: Said) -> Review:

@@ -29,12 +29,14 @@ MOST_GATES = 10_000
 class Standing:
     """One process's. `now` is seconds of the monotonic clock."""
 
-    __slots__ = ("_registry", "breakers", "clock", "gates", "passing", "switches")
+    __slots__ = ("_registry", "breakers", "clock", "gates", "heard", "passing", "switches")
 
     def __init__(self, registry: Registry, *, wall: Callable[[], float], clock: Callable[[], float]) -> None:
         self.clock = clock
         self.breakers = Breakers(wall=wall, told=self._told)
         self._registry = registry
+        self.heard: Callable[[Change], None] | None = None
+        """Hears of every change of a breaker, too."""
         self.switches = Switches()
         self.passing = Passing()
         """Which model servers give the colour of traffic back."""
@@ -125,6 +127,8 @@ class Standing:
     def _told(self, change: Change) -> None:
         self._registry.breaker_changes.series(change.name, change.after).value += 1
         _say(change)
+        if self.heard is not None:
+            self.heard(change)
 
 
 def _say(change: Change) -> None:
