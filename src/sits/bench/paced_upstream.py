@@ -7,13 +7,12 @@ and nothing more; it must only ever stand behind a gateway that is being measure
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import click
-import httptools
 import uvloop
 
 from sits.bench import bodies
+from sits.bench.connection import BenchConnection
 from sits.bench.upstream import MODELS
 
 
@@ -29,53 +28,22 @@ _EVENTS = [b"%x\r\n" % len(event) + event + b"\r\n" for event in bodies.events()
 _END = b"0\r\n\r\n"
 
 
-class _Connection(asyncio.Protocol):
-    """One connection of a gateway: a request, its answer, the next request."""
+class _Connection(BenchConnection):
+    """One connection of a gateway."""
 
     def __init__(self, gap: float) -> None:
+        super().__init__()
         self._gap = gap
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._reset()
 
-    def _reset(self) -> None:
-        self._parser = httptools.HttpRequestParser(self)
-        self._url = b""
-        self._body = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            if self._transport is not None:
-                self._transport.abort()
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body
-
-    def on_message_complete(self) -> None:
-        if self._transport is None:
-            return
-        if self._url != bodies.PATH.encode():
-            self._transport.write(_MODELS if self._url == b"/v1/models" else _EMPTY)
-        elif b'"stream":true' in self._body.replace(b" ", b""):
+    def answer(self, url: bytes, body: bytes) -> None:
+        assert self._transport is not None
+        if url != bodies.PATH.encode():
+            self._transport.write(_MODELS if url == b"/v1/models" else _EMPTY)
+        elif b'"stream":true' in body.replace(b" ", b""):
             self._transport.write(_HEAD)
             self._send(0, self._loop.time())
         else:
             self._transport.write(_ANSWER)
-        self._url = self._body = b""
 
     def _send(self, index: int, began: float) -> None:
         """Event `index` now, the next when its time has come: by the clock of the stream, so that no delay adds up."""

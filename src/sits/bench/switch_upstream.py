@@ -12,12 +12,13 @@ import asyncio
 import re
 import time
 from collections import deque
-from typing import Any, cast
+from typing import Any
 
 import click
-import httptools
 import msgspec
 import uvloop
+
+from sits.bench.connection import BenchConnection
 
 MOST_ARRIVALS = 100_000
 
@@ -41,47 +42,16 @@ class Served:
         self.continued = 0
 
 
-class _Connection(asyncio.Protocol):
-    """One connection of a gateway: a request, its answer, the next request."""
+class _Connection(BenchConnection):
+    """One connection of a gateway."""
 
     def __init__(self, served: Served) -> None:
+        super().__init__()
         self._served = served
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._next = 1
         self._last = 0
-        self._reset()
 
-    def _reset(self) -> None:
-        self._parser = httptools.HttpRequestParser(self)
-        self._url = b""
-        self._body = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            if self._transport is not None:
-                self._transport.abort()
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_body(self, piece: bytes) -> None:
-        self._body += piece
-
-    def on_message_complete(self) -> None:
-        url, body = self._url, self._body
-        self._reset()
+    def answer(self, url: bytes, body: bytes) -> None:
         if url == b"/arrivals":
             self._whole(msgspec.json.encode(Arrivals(list(self._served.streams), self._served.continued)))
         elif not body:
