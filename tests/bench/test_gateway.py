@@ -102,7 +102,8 @@ def test_a_peer_that_is_not_installed_names_the_command_that_installs_it(tmp_pat
 
 
 def test_an_unknown_gateway_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(BenchError, match=r"'nginx'; there are: sits, sits-declared, sits-python, vllm-router, .*, litellm, aiohttp"):
+    names = r"sits, sits-declared, sits-python, vllm-router, .*, litellm, aiohttp"
+    with pytest.raises(BenchError, match=rf"'nginx'; there are: {names}"):
         chosen(("sits", "nginx"))
 
 

@@ -45,6 +45,10 @@ BENCHES: Mapping[str, Row] = {
         "sits.bench.substitutes",
         "Who stands in for whom: intents that a substitute cannot serve; how quick the rungs below a model are.",
     ),
+    "routing": Row(
+        "sits.bench.routing",
+        "Who should answer: policies simulated on the same traffic, and before real servers.",
+    ),
     "overload": Row(
         "sits.bench.overload",
         "Four times as many requests as the model can take: with classes of service, and first come first served.",

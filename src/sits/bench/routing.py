@@ -1,0 +1,220 @@
+"""`sits bench routing`: who should answer? The policies of the gateway, simulated on the same traffic and before real servers."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import timeit
+from collections.abc import Callable
+from functools import partial
+
+from sits.bench import BenchError, Outcome, Plan, routing_cluster, routing_found, routing_real, routing_words
+from sits.bench.environment import environment
+from sits.bench.figure import Figure, bounded, measured
+from sits.bench.page import Page, Section, Table, number
+from sits.bench.routing_found import Beside, Points, Rates
+from sits.bench.routing_pool import (
+    ALIKE,
+    FAILING,
+    LOAD,
+    MIXED,
+    OURS,
+    RIVALS,
+    RR,
+    STEADY,
+    TRAFFIC,
+    WLC,
+    World,
+    at,
+    even_of,
+    peak_of,
+)
+from sits.routing.policies import POLICIES, BoundedHash, TargetState
+from sits.routing.policies.fit import Roomiest, Tightest
+
+Part = Callable[[Plan], tuple[list[Figure], list[Section]]]
+GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Of what the pool can do: where the curves have points."""
+SEED = 5
+REAL_RATE, REAL_SECONDS = 18.0, 10.0
+REAL = {
+    RR: ("round-robin", False),
+    "least-connections": ("least-connections", False),
+    WLC: ("least-connections", True),
+    OURS: ("least-added", False),
+}
+
+
+def run(plan: Plan) -> Outcome:
+    """Measure all parts, or those in `plan.only`: pool, alike, gateways, cluster, real, cost.
+
+    Raises:
+        BenchError: there is no such part, or a server does not start.
+    """
+    unknown = sorted(set(plan.only) - set(PARTS))
+    if unknown:
+        raise BenchError(f"the bench has no part {', '.join(map(repr, unknown))}; there are: {', '.join(PARTS)}")
+    busy = os.getloadavg()[0]
+    figures: list[Figure] = []
+    sections: list[Section] = []
+    for name, part in PARTS.items():
+        if plan.only and name not in plan.only:
+            continue
+        plan.say(f"routing: {name}")
+        found, told = part(plan)
+        figures += found
+        sections += told
+    intro = routing_words.INTRO
+    if plan.only:
+        intro += f"\n\n**Only a part: {', '.join(plan.only)}.**"
+    if plan.quick:
+        intro += "\n\n**A quick run: it shows that the harness works. The figures are not for quoting.**"
+    ran = [*environment({}), ("Load of the machine before", f"{busy:.1f}")]
+    return Outcome(figures, Page("routing", "Routing: who should answer", intro, "sits bench routing --out docs", ran, sections))
+
+
+def _seeds(plan: Plan) -> tuple[int, ...]:
+    return (1,) if plan.quick else (1, 2, 3)
+
+
+def _pool(plan: Plan) -> tuple[list[Figure], list[Section]]:
+    """All policies on the three kinds of traffic."""
+    rivals = [RR, WLC, OURS] if plan.quick else list(RIVALS)
+    rates: Rates = {}
+    even: Rates = {}
+    points: Points = {}
+    for traffic in TRAFFIC:
+        world = World(MIXED, traffic, _seeds(plan))
+        for name in rivals:
+            plan.say(f"  {traffic.name}: {name}")
+            rates[traffic.name, name] = peak_of(RIVALS[name], world, 3 if plan.quick else 8)
+            even[traffic.name, name] = even_of(RIVALS[name], RIVALS[OURS], world, 3 if plan.quick else 8)
+            for share in (0.1, LOAD) if plan.quick else GRID:
+                points[traffic.name, name, share] = at(RIVALS[name], world, share * world.capacity)
+    figures: list[Figure] = []
+    beside: Beside = {}
+    last: Beside = {}
+    for traffic in TRAFFIC:
+        world = World(MIXED, traffic, _seeds(plan))
+        for name in rivals:
+            if name == OURS:
+                continue
+            rate = min(LOAD * world.capacity, rates[traffic.name, name])
+            beside[traffic.name, name] = (rate, at(RIVALS[name], world, rate), at(RIVALS[OURS], world, rate))
+            rate = even[traffic.name, name]
+            last[traffic.name, name] = (rate, at(RIVALS[name], world, rate), at(RIVALS[OURS], world, rate))
+    figures += routing_found.ratios(rates, beside, rivals)
+    figures += routing_found.even(last, rivals)
+    figures += routing_found.front(points, rivals)
+    failing = World(MIXED, FAILING, _seeds(plan))
+    black = {name: at(RIVALS[name], failing, LOAD * failing.capacity) for name in rivals}
+    return figures, routing_found.pool_sections(rates, points, beside, last, black, rivals)
+
+
+def _alike(plan: Plan) -> tuple[list[Figure], list[Section]]:
+    """Backends that are all the same: there is little to gain, and nothing may be lost."""
+    world = World(ALIKE, STEADY, _seeds(plan))
+    rate = LOAD * world.capacity
+    rivals = [RR, WLC, OURS] if plan.quick else list(RIVALS)
+    seen = {name: at(RIVALS[name], world, rate) for name in rivals}
+    gains = {name: seen[name].mean / seen[OURS].mean for name in (RR, WLC)}
+    figures = [
+        measured("routing_alike_mean_vs_round_robin", gains[RR], "x", "eight backends that are the same; 1 is no gain"),
+        measured("routing_alike_mean_vs_weighted_least_connections", gains[WLC], "x", "the same; 1 is no gain"),
+    ]
+    return figures, [routing_found.alike_section(seen, rate)]
+
+
+def _gateways(plan: Plan) -> tuple[list[Figure], list[Section]]:
+    """Several gateways that know nothing of each other."""
+    rows = []
+    for gateways in (1, 4, 16):
+        for scrape in (0.0, 1.0):
+            world = World(MIXED, STEADY, _seeds(plan)[:1] if plan.quick else _seeds(plan), gateways=gateways, scrape=scrape)
+            cells = [at(RIVALS[name], world, LOAD * world.capacity) for name in (WLC, OURS)]
+            told = "every second" if scrape else "no"
+            rows.append([str(gateways), told, *(number(value) for one in cells for value in (one.mean, one.p99))])
+    head = ["gateways", "metrics of the backends", f"{WLC}: mean s", "p99 s", f"{OURS}: mean s", "p99 s"]
+    return [], [Section("Several gateways", routing_words.GATEWAYS, [Table(head, rows)])]
+
+
+def _cluster(plan: Plan) -> tuple[list[Figure], list[Section]]:
+    """A thousand nodes."""
+    seconds = 30.0 if plan.quick else routing_cluster.SECONDS
+    seeds = _seeds(plan)
+    runs = {kind: [routing_cluster.place(kind, seconds, seed) for seed in seeds] for kind in (Roomiest, Tightest)}
+    return routing_found.cluster(runs[Roomiest], runs[Tightest])
+
+
+def _real(plan: Plan) -> tuple[list[Figure], list[Section]]:
+    """Four real servers."""
+    rivals = {name: REAL[name] for name in (RR, OURS)} if plan.quick else REAL
+    found = {one.name: one for one in routing_real.compare(rivals, REAL_RATE, 1.0 if plan.quick else REAL_SECONDS, SEED)}
+    off = max(abs(one.real / one.simulated - 1.0) for one in found.values())
+    failed = sum(one.failed for one in found.values())
+    figures = [
+        bounded(
+            "routing_real_mean_vs_round_robin",
+            found[RR].real / found[OURS].real,
+            "x",
+            routing_found.MEAN_RR,
+            f"four servers, {REAL_RATE:g} requests a second for each; {failed} failed",
+        ),
+        measured("routing_real_vs_simulated", 100.0 * off, "%", "the mean latency before real servers is off by so much at most"),
+    ]
+    if WLC in found:
+        ratio = found[WLC].real / found[OURS].real
+        figures.append(bounded("routing_real_mean_vs_weighted_least_connections", ratio, "x", routing_found.MEAN_WLC, "the same"))
+    head = ["policy", "real: mean s", "p99 s", "simulated: mean s", "p99 s"]
+    rows = [
+        [one.name, *(number(value) for value in (one.real, one.real_p99, one.simulated, one.simulated_p99))]
+        for one in found.values()
+    ]
+    return figures, [Section("Before real servers", routing_words.REAL, [Table(head, rows)])]
+
+
+def _cost(plan: Plan) -> tuple[list[Figure], list[Section]]:
+    """What a choice costs."""
+    loops = 300 if plan.quick else 5000
+    rows = []
+    ours = 0.0
+    for size in (8, 100, 1000):
+        states = tuple(TargetState() for _ in range(size))
+        weights = (1.0,) * size
+        for index, state in enumerate(states):
+            among = state.started(0.0)
+            state.started(0.0)
+            state.spoke(0.1, 0.1, among)
+            state.ended(1.0, 1.0 + index / size, among, True, 0.1, 20.0)
+        made = {name: new() for name, new in POLICIES.items()}
+        made["bounded-hash"] = BoundedHash({state: str(index) for index, state in enumerate(states)})
+        for name, policy in made.items():
+            cost = _microseconds(partial(policy.pick, states, weights, 0.437, 1.5), loops)
+            rows.append([str(size), name, number(cost)])
+            if size == 8 and name == OURS:
+                ours = cost
+    state = TargetState()
+
+    def notes() -> None:
+        state.ended(1.0, 1.0, state.started(0.0), True, 0.1, 20.0)
+
+    note = _microseconds(notes, loops)
+    figures = [
+        bounded("routing_pick_us", ours, "us", "<= 5", f"{OURS}, 8 targets"),
+        bounded("routing_notes_us", note, "us", "<= 2", "of a request: started and ended, together"),
+    ]
+    return figures, [Section("What a choice costs", routing_words.COST, [Table(["targets", "policy", "us"], rows)])]
+
+
+def _microseconds(call: Callable[[], object], loops: int) -> float:
+    return 1e6 * statistics.median(timeit.repeat(call, number=loops, repeat=5)) / loops
+
+
+PARTS: dict[str, Part] = {
+    "pool": _pool,
+    "alike": _alike,
+    "gateways": _gateways,
+    "cluster": _cluster,
+    "real": _real,
+    "cost": _cost,
+}

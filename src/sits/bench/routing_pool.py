@@ -1,0 +1,171 @@
+"""What is compared in `sits bench routing`: the pools, the traffic, the policies, and how a rate and a peak are found.
+
+One configuration of each policy is used for everything. What was set when is said on the page.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from itertools import starmap
+
+import msgspec
+
+from sits.bench.routing_world import Backend, Lengths, Seen, Simulation, Traffic, Trouble, asks, peak
+from sits.routing.policies import POLICIES, Policy, TargetState
+
+LENGTHS = Lengths()
+LARGE = Backend("large", 32, 16_000.0, 60.0)
+MEDIUM = Backend("medium", 16, 8_000.0, 40.0)
+SMALL = Backend("small", 8, 4_000.0, 25.0)
+MIXED = (LARGE,) * 2 + (MEDIUM,) * 3 + (SMALL,) * 3
+"""One model on three generations of hardware."""
+ALIKE = (MEDIUM,) * 8
+SECONDS = 300.0
+STEADY = Traffic("steady")
+BURSTY = Traffic("bursty", burst=2.0, calm=0.6)
+DEGRADING = Traffic("degrading", troubles=(Trouble(0, SECONDS / 3, SECONDS * 2 / 3, slow=4.0),))
+FAILING = Traffic("failing", troubles=(Trouble(0, SECONDS / 3, SECONDS * 2 / 3, fails=0.9),))
+TRAFFIC = (STEADY, BURSTY, DEGRADING)
+LIMIT = 45.0
+"""Seconds within which 99 of 100 whole answers must come at a rate that counts as carried: a little more than the slowest backend
+takes for the 99th longest answer, alone."""
+MOST_DROPS = 0.01
+LOAD = 0.7
+"""Of what the pool can do: where latencies are compared, or at the peak of the other policy where that is lower."""
+
+EVEN = 0.98
+"""Of the throughput of another policy: so little less is the same."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """A policy, and the weights that it is told."""
+
+    policy: str
+    weights: str = "equal"
+    """equal; slots: what the engines are set to; capacity: requests a second of each, exactly."""
+
+
+RR, WLC, OURS, KNOWING = "round-robin", "least-connections, exact weights", "least-added", "all-knowing"
+RIVALS: dict[str, Told] = {
+    RR: Told("round-robin"),
+    "weighted round-robin, exact weights": Told("weighted-round-robin", "capacity"),
+    "least-connections": Told("least-connections"),
+    "least-connections, slots as weights": Told("least-connections", "slots"),
+    WLC: Told("least-connections", "capacity"),
+    "peak-ewma": Told("peak-ewma"),
+    "dynamic-weights": Told("dynamic-weights"),
+    "least-expected": Told("least-expected"),
+    OURS: Told("least-added"),
+    KNOWING: Told("all-knowing"),
+}
+INFORMED = (WLC, "weighted round-robin, exact weights", "least-connections, slots as weights", KNOWING)
+"""Those that are told something of the backends beforehand."""
+
+
+class AllKnowing:
+    """Knows the true speed and slots of each backend (not its troubles) and adds as little as it can to the time of all. No
+    gateway can have it; it shows how much is left to gain."""
+
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        prompt, answer = usual()
+        self._lines = []
+        for one in backends:
+            base = one.work(round(prompt), round(answer)) / one.writes
+            self._lines.append((base, base * one.crowd / max(1, one.slots - 1), one.slots))
+
+    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
+        costs = [_added(state.outstanding, *line) for state, line in zip(states, self._lines, strict=True)]
+        return costs.index(min(costs))
+
+
+def _added(under_way: int, base: float, slope: float, slots: int) -> float:
+    if under_way < slots:
+        return base + slope * 2 * under_way
+    full = base + slope * slots
+    return full * (1 + 8 * (under_way + 1 - slots) / slots) + slope * slots
+
+
+_drawn: list[tuple[float, float]] = []
+
+
+def usual() -> tuple[float, float]:
+    """Tokens of a prompt and of an answer, mean of the lengths that are used."""
+    if not _drawn:
+        made = asks(STEADY, LENGTHS, 100.0, 500.0, 99)
+        _drawn.append((statistics.fmean(one.prompt for one in made), statistics.fmean(one.answer * one.more for one in made)))
+    return _drawn[0]
+
+
+def capacities(backends: Sequence[Backend]) -> list[float]:
+    """Requests a second of each, all slots busy."""
+    return [backend.capacity(*usual()) for backend in backends]
+
+
+class World(msgspec.Struct, frozen=True):
+    """Where policies are compared."""
+
+    backends: tuple[Backend, ...]
+    traffic: Traffic
+    seeds: tuple[int, ...] = (1, 2, 3)
+    seconds: float = SECONDS
+    gateways: int = 1
+    scrape: float = 0.0
+    """Seconds between two readings of the backends' own metrics; 0: they have none."""
+
+    @property
+    def capacity(self) -> float:
+        return sum(capacities(self.backends))
+
+
+def make(told: Told, world: World) -> tuple[list[Policy], list[float]]:
+    """A policy for each gateway, and the weights."""
+    new: Callable[[], Policy] = (lambda: AllKnowing(world.backends)) if told.policy == "all-knowing" else POLICIES[told.policy]
+    weights = {
+        "equal": [1.0] * len(world.backends),
+        "slots": [float(one.slots) for one in world.backends],
+        "capacity": capacities(world.backends),
+    }[told.weights]
+    return [new() for _ in range(world.gateways)], weights
+
+
+def once(told: Told, world: World, rate: float, seed: int) -> Seen:
+    """One trace. The same seed gives the same requests, whoever chooses."""
+    policies, weights = make(told, world)
+    trace = asks(world.traffic, LENGTHS, rate, world.seconds, seed)
+    return Simulation(world.backends, policies, weights, world.traffic.troubles, seed + 1000, world.scrape).run(trace)
+
+
+def mean_of(runs: Sequence[Seen]) -> Seen:
+    """The means of several runs, p99 of each included."""
+    columns = {name: statistics.fmean(getattr(one, name) for one in runs) for name in _MEANS}
+    shares = tuple(starmap(lambda *each: statistics.fmean(each), zip(*(one.shares for one in runs), strict=True)))
+    return Seen(offered=sum(one.offered for one in runs), dropped=sum(one.dropped for one in runs), shares=shares, **columns)
+
+
+_MEANS = ("mean", "p50", "p99", "first_p99", "throughput", "waited")
+
+
+def at(told: Told, world: World, rate: float) -> Seen:
+    return mean_of([once(told, world, rate, seed) for seed in world.seeds])
+
+
+def even_of(told: Told, ours: Told, world: World, steps: int) -> float:
+    """The highest rate, up to `LOAD`, at which it gives as many answers a second as ours does, but for `EVEN`."""
+
+    def keeps_up(rate: float) -> bool:
+        return at(told, world, rate).throughput >= EVEN * at(ours, world, rate).throughput
+
+    highest = LOAD * world.capacity
+    return highest if keeps_up(highest) else peak(keeps_up, 0.02 * world.capacity, highest, steps)
+
+
+def peak_of(told: Told, world: World, steps: int) -> float:
+    """The highest rate that it carries on the mean of the seeds."""
+
+    def carries(rate: float) -> bool:
+        seen = at(told, world, rate)
+        return seen.p99 <= LIMIT and seen.drops <= MOST_DROPS
+
+    whole = world.capacity
+    return peak(carries, 0.02 * whole, 1.2 * whole, steps)

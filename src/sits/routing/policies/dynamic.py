@@ -1,0 +1,71 @@
+"""The reference formula for dynamic weights: by latency and rate, made anew every 200 ms, evened out when traffic surges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from math import log10
+
+from sits.routing.policies.state import TargetState
+from sits.routing.policies.turns import by_weight
+
+REFRESH = 0.2
+_SURGE = 2.0
+"""So many times the usual rate is a surge."""
+_USUAL = 0.02
+"""What 200 ms weigh in the usual rate: it follows within 10 s."""
+
+
+def formula(latency_ms: float, per_second: float) -> float:
+    """0.6 * clamp(1 / log10(latency_ms + 1), 0.1, 1) + 0.4 * min(5, QPS / 1e6 * 0.8)."""
+    logarithm = log10(latency_ms + 1.0)
+    quick = 1.0 if logarithm <= 1.0 else max(0.1, 1.0 / logarithm)
+    return 0.6 * quick + 0.4 * min(5.0, per_second / 1e6 * 0.8)
+
+
+class DynamicWeights:
+    """Drawn by the formula's weights times the declared ones.
+
+    Decay on surge: while the route's rate is more than twice the usual one, the weights move halfway to their mean at each
+    refresh, for what they know is of calmer times and a heavy one would be hit hardest. (To make all weights smaller alike would
+    change no share.)
+    """
+
+    __slots__ = ("_at", "_bounds", "_picked", "_seen", "_spread", "_usual")
+
+    def __init__(self) -> None:
+        self._bounds: list[float] = []
+        self._seen: list[int] = []
+        self._at: float = -1e9
+        self._picked: int = 0
+        self._usual: float = 0.0
+        self._spread: float = 1.0
+
+    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
+        if now - self._at >= REFRESH or len(self._bounds) != len(states):
+            self._refresh(states, weights, now)
+        self._picked += 1
+        bounds = self._bounds
+        at = draw * bounds[-1]
+        for index, bound in enumerate(bounds):
+            if at < bound:
+                return index
+        return by_weight(weights, draw)
+
+    def _refresh(self, states: Sequence[TargetState], weights: Sequence[float], now: float) -> None:
+        span = min(max(now - self._at, REFRESH), 60.0)
+        rate = self._picked / span
+        if len(self._seen) != len(states):
+            self._seen = [state.seen for state in states]
+        surge = self._usual > 0.0 and rate > _SURGE * self._usual
+        self._spread = self._spread * 0.5 if surge else min(1.0, self._spread + 0.1)
+        self._usual += (rate - self._usual) * (_USUAL if self._usual > 0.0 else 1.0)
+        raw = [
+            formula(state.total * 1000.0, (state.seen - before) / span) for state, before in zip(states, self._seen, strict=True)
+        ]
+        mean = sum(raw) / len(raw)
+        spread = self._spread
+        shares = [(mean + (one - mean) * spread) * weight for one, weight in zip(raw, weights, strict=True)]
+        self._bounds = list(accumulate(shares))
+        self._seen = [state.seen for state in states]
+        self._at, self._picked = now, 0

@@ -1,0 +1,75 @@
+"""The same key goes to the same target, unless that has more than its part: consistent hashing with bounded loads.
+
+Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018: no target may have more than `factor` times
+its fair part of what is under way; a key whose target is full goes on along the ring to the next one that is not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from hashlib import blake2b
+from math import ceil
+
+from sits.routing.policies.state import TargetState
+
+POINTS = 64
+"""On the ring, of a target of mean weight."""
+_MOST_POINTS = 1024
+_RINGS = 8
+"""Subsets of the targets for which the ring is kept: breakers open and close, and come back to the same few."""
+
+
+def place(key: bytes) -> float:
+    """Where a key is on the ring: the `draw` to pass to `BoundedHash.pick`."""
+    # 53 bits: what a float can tell apart below 1.
+    return (int.from_bytes(blake2b(key, digest_size=8).digest(), "big") >> 11) / (1 << 53)
+
+
+class BoundedHash:
+    """`draw` is the place of the session, or of the prompt's beginning, in place of chance.
+
+    `names` are those of all targets of the route by their state; a target keeps its places whoever else is there, so that only
+    the keys of one that goes move.
+    """
+
+    __slots__ = ("_factor", "_names", "_rings")
+
+    def __init__(self, names: dict[TargetState, str], factor: float = 1.25) -> None:
+        if factor <= 1.0:
+            raise ValueError("a factor of 1 or less leaves no room for one more request")
+        self._names: dict[TargetState, str] = names
+        self._factor: float = factor
+        self._rings: dict[tuple[tuple[TargetState, ...], tuple[float, ...]], tuple[list[float], list[int]]] = {}
+
+    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
+        key = (tuple(states), tuple(weights))
+        ring = self._rings.get(key)
+        if ring is None:
+            ring = self._ring(key)
+        places, owners = ring
+        under_way = 1
+        for state in states:
+            under_way += state.outstanding
+        each = self._factor * under_way / sum(weights)
+        size = len(owners)
+        start = bisect_right(places, draw)
+        for step in range(size):
+            index = owners[(start + step) % size]
+            if states[index].outstanding < ceil(each * weights[index]):
+                return index
+        return owners[start % size]
+
+    def _ring(self, key: tuple[tuple[TargetState, ...], tuple[float, ...]]) -> tuple[list[float], list[int]]:
+        states, weights = key
+        mean = sum(weights) / len(weights)
+        points = []
+        for index, state in enumerate(states):
+            name = self._names[state]
+            for number in range(min(_MOST_POINTS, max(1, round(POINTS * weights[index] / mean)))):
+                points.append((place(f"{name}#{number}".encode()), index))
+        points.sort()
+        if len(self._rings) >= _RINGS:
+            del self._rings[next(iter(self._rings))]
+        ring = self._rings[key] = ([at for at, _ in points], [index for _, index in points])
+        return ring

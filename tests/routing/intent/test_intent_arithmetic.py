@@ -1,0 +1,218 @@
+"""Intent: heads are the same each time and tell classes apart, tuning keeps its promises, verdicts are of one or of none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sits.routing.intent import words
+from sits.routing.intent.head import Head, fit, softmax
+from sits.routing.intent.intent import BESIDE, Intent, deep_vectors, fit_intent, quick_vectors
+from sits.routing.intent.judge import Marks, calibration_error, judge
+from sits.routing.intent.recent import LONG, Recent
+from sits.routing.intent.tune import Read, Tuning, folds, read_all, tune_safe, tune_scale
+from sits.routing.intent.verdict import Scale, Verdict, read
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", []),
+        ("  \n", []),
+        ("Sum it", ["<sum>", "<sum", "sum>", "<it>", "<it>"]),
+        ("翻译", ["翻", "译", "翻译"]),
+        ("用C写", ["用", "<c>", "写"]),
+        ("3+4", ["3", "+", "4"]),
+    ],
+    ids=["empty", "blank", "english", "chinese", "mixed", "signs"],
+)
+def test_a_text_is_its_words_and_pieces_of_them(text: str, wanted: list[str]) -> None:
+    assert words.pieces(text) == wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(max_size=80))
+def test_a_vector_of_words_has_length_one_or_is_empty(text: str) -> None:
+    (row,) = words.vectors([text])
+    assert float(np.linalg.norm(row)) == pytest.approx(1.0 if words.pieces(text) else 0.0, abs=1e-5)
+    assert all(0 <= at < words.SIZE for at in words.spots(text))
+
+
+def test_only_the_beginning_of_a_long_text_is_looked_at() -> None:
+    assert words.spots("甲" * words.MOST + "乙") == words.spots("甲" * words.MOST)
+
+
+def clusters(per: int = 12, classes: int = 3, size: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    chance = np.random.default_rng(1)
+    labels = np.repeat(np.arange(classes), per)
+    return (np.eye(size)[labels] + chance.normal(scale=0.2, size=(len(labels), size))).astype(np.float32), labels
+
+
+def test_a_head_tells_its_classes_apart_and_is_the_same_each_time() -> None:
+    vectors, labels = clusters()
+    once, again = fit(vectors, labels, 3, 1e-3), fit(vectors, labels, 3, 1e-3)
+    assert once.scores(vectors).argmax(axis=1).tolist() == labels.tolist()
+    assert once.weights.tobytes() == again.weights.tobytes()
+    assert once.bias.tobytes() == again.bias.tobytes()
+
+
+def test_a_fitted_head_is_where_its_loss_is_flat() -> None:
+    vectors, labels = clusters()
+    penalty = 1e-2
+    head = fit(vectors, labels, 3, penalty, steps=3000)
+    middle = vectors.mean(axis=0)
+    scale = float(np.sqrt(((vectors - middle) ** 2).sum(axis=1).mean()))
+    wrong = (softmax(head.scores(vectors).astype(np.float64)) - np.eye(3)[labels]) / len(labels)
+    slope = ((vectors - middle) / scale).T @ wrong + penalty * head.weights * scale
+    assert float(np.abs(slope).max()) < 1e-5
+    assert float(np.abs(wrong.sum(axis=0)).max()) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("vectors", "labels"),
+    [(np.zeros((0, 2)), []), (np.zeros((1, 2)), [2]), (np.zeros((1, 2)), [-1]), (np.zeros((2, 2)), [0])],
+    ids=["no example", "label too high", "negative label", "label missing"],
+)
+def test_what_cannot_be_fitted_is_refused(vectors: np.ndarray, labels: list[int]) -> None:
+    with pytest.raises(ValueError, match="example"):
+        fit(vectors.astype(np.float32), np.array(labels, dtype=np.intp), 2, 1e-3)
+
+
+def test_examples_that_are_all_alike_leave_the_shares_of_classes() -> None:
+    head = fit(np.ones((4, 3), dtype=np.float32), np.array([0, 0, 0, 1]), 2, 1e-3, steps=3000)
+    assert softmax(head.scores(np.ones((1, 3), dtype=np.float32)).astype(float))[0] == pytest.approx([0.75, 0.25], abs=1e-3)
+
+
+NAMES = ("law", "maths")
+
+
+@pytest.mark.parametrize(
+    ("chances", "least", "own", "wanted"),
+    [
+        ([0.7, 0.2, 0.1], 0.5, None, ("law", "law", 0.7)),
+        ([0.2, 0.6, 0.2], 0.5, None, ("maths", "maths", 0.6)),
+        ([0.4, 0.3, 0.3], 0.5, None, (None, "law", 0.3)),
+        ([0.3, 0.2, 0.5], 0.2, None, (None, "law", 0.5)),
+        ([0.6, 0.2, 0.2], 0.5, 0.7, (None, "law", 0.2)),
+        ([0.4, 0.3, 0.3], 0.5, 0.35, ("law", "law", 0.4)),
+    ],
+    ids=["likely", "another", "not likely enough", "none is likelier", "own figure is higher", "own figure is lower"],
+)
+def test_a_verdict_is_the_likeliest_domain_or_none(
+    chances: list[float], least: float, own: float | None, wanted: tuple[str | None, str, float]
+) -> None:
+    found = read(np.log(np.array(chances, dtype=np.float32)), NAMES, Scale(1.0, least), (own, None), "deep")
+    assert (found.domain, found.nearest, pytest.approx(found.confidence)) == wanted
+    assert found.stage == "deep"
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(st.lists(st.floats(-8, 8), min_size=4, max_size=4), min_size=1, max_size=6), least=st.floats(0.0, 0.9))
+def test_one_row_and_many_are_read_alike(rows: list[list[float]], least: float) -> None:
+    scores = np.array(rows, dtype=np.float32)
+    many = read_all(scores, Scale(0.7, least))
+    domains = ("a", "b", "c")
+    for at, row in enumerate(scores):
+        one = read(row.astype(np.float64), domains, Scale(0.7, least), (None,) * 3, "quick")
+        assert one.confidence == pytest.approx(float(many.confidence[at]), abs=1e-6)
+        assert one.domain == [*domains, None][many.classes[at]]
+
+
+def test_translations_are_in_one_fold() -> None:
+    found = folds(["a", "b", "a", "c", "b"])
+    assert (found[0], found[1]) == (found[2], found[4])
+
+
+def test_the_temperature_undoes_a_scaling_of_scores() -> None:
+    chance = np.random.default_rng(2)
+    true = chance.normal(size=(4000, 3)) * 2
+    labels = np.array([chance.choice(3, p=row) for row in softmax(true)])
+    assert tune_scale((4 * true).astype(np.float32), labels).temperature == pytest.approx(4.0, rel=0.1)
+
+
+def test_the_least_probability_finds_the_unknown_it_must() -> None:
+    chance = np.random.default_rng(3)
+    labels = chance.integers(0, 3, 600)
+    # Domains score high; what is of none scores for no class in particular.
+    scores = (np.eye(3)[labels] * np.where(labels == 2, 0.0, 5.0)[:, None] + chance.normal(size=(600, 3))).astype(np.float32)
+    scale = tune_scale(scores, labels, recall=0.9)
+    classes = read_all(scores, scale).classes
+    assert float((classes[labels == 2] == 2).mean()) >= 0.9
+
+
+def test_the_quick_stage_answers_where_nothing_is_lost_by_it() -> None:
+    labels = np.array([0, 0, 0, 0])
+    deep = Read(np.array([0, 0, 0, 0]), np.ones(4))
+    quick = Read(np.array([0, 0, 1, 1]), np.array([0.95, 0.8, 0.6, 0.4]))
+    assert tune_safe(quick, deep, labels, loss=0.0) == pytest.approx(0.6, abs=0.001)
+    assert tune_safe(Read(np.array([1, 1, 1, 1]), np.ones(4)), deep, labels, loss=0.0) == 1.01
+
+
+def test_marks_count_unknown_as_a_class() -> None:
+    found = judge(np.array([0, 1, 2, 2]), np.array([0.95, 0.95, 0.95, 0.95]), np.array([0, 0, 2, 1]), 2)
+    assert found == Marks(4, 0.5, pytest.approx((2 / 3 + 0 + 2 / 3) / 3), 1.0, pytest.approx(0.45))
+    assert judge(np.array([], dtype=np.intp), np.array([]), np.array([], dtype=np.intp), 2) == Marks(0, None, None, None, None)
+
+
+def test_confidence_that_is_kept_has_no_calibration_error() -> None:
+    assert calibration_error(np.array([0.5, 0.5, 1.0]), np.array([True, False, True])) == 0.0
+    assert calibration_error(np.array([1.0, 1.0]), np.array([True, False])) == pytest.approx(0.5)
+
+
+def test_recent_verdicts_are_found_by_text_and_by_a_long_beginning() -> None:
+    recent = Recent(2)
+    one, two, three = (Verdict(name, 0.9, "quick", name) for name in ("a", "b", "c"))
+    recent.put("甲" * LONG + "first", one)
+    recent.put("short", two)
+    assert (recent.get("甲" * LONG + "second"), recent.get("short and more")) == (one, None)
+    recent.put("third", three)
+    assert (len(recent), recent.get("short"), recent.get("third"), recent.get("甲" * LONG)) == (2, None, three, one)
+    assert (recent.hits, recent.misses) == (3, 2)
+    with pytest.raises(ValueError, match="one verdict"):
+        Recent(0)
+
+
+def made() -> tuple[Intent, list[str], np.ndarray, np.ndarray]:
+    texts = ["sue him", "the court", "add two", "积分", "hello", "午饭"]
+    tokens = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
+    embeddings = np.eye(5, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    quick, deep = quick_vectors(texts, tokens), deep_vectors(texts, tokens, embeddings)
+    tuning = Tuning(quick_penalty=1e-2, deep_penalty=1e-2, safe=0.9)
+    return fit_intent(NAMES, (None, None), quick, deep, labels, tuning), texts, tokens, embeddings
+
+
+def test_a_query_alone_is_scored_as_among_many() -> None:
+    intent, texts, tokens, embeddings = made()
+    quick = read_all(intent.quick.scores(quick_vectors(texts, tokens)), intent.tuning.quick)
+    deep = read_all(intent.deep.scores(deep_vectors(texts, tokens, embeddings)), intent.tuning.deep)
+    names = [*NAMES, None]
+    for at, text in enumerate(texts):
+        quickly, deeply = intent.quickly(text, tokens[at]), intent.deeply(text, tokens[at], embeddings[at])
+        assert (quickly.domain, quickly.stage) == (names[quick.classes[at]], "quick")
+        assert (deeply.domain, deeply.stage) == (names[deep.classes[at]], "deep")
+        assert quickly.confidence == pytest.approx(float(quick.confidence[at]), abs=1e-5)
+        assert deeply.confidence == pytest.approx(float(deep.confidence[at]), abs=1e-5)
+    assert 0 < BESIDE < 1
+
+
+def test_a_quick_verdict_stands_from_the_safe_confidence_and_a_deep_one_always() -> None:
+    intent = made()[0]
+    cases = [("quick", 0.95), ("quick", 0.5), ("deep", 0.1)]
+    assert [intent.safe(Verdict("law", sure, stage, "law")) for stage, sure in cases] == [True, False, True]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("domains", "least"), [((), ()), (("a",), ())], ids=["no domain", "a figure missing"])
+def test_an_intent_has_domains_and_a_figure_for_each(domains: tuple[str, ...], least: tuple[float | None, ...]) -> None:
+    nothing = np.zeros((1, 1), dtype=np.float32)
+    with pytest.raises(ValueError, match="one domain"):
+        fit_intent(domains, least, nothing, nothing, np.array([0]), Tuning())
+
+
+def test_an_empty_text_is_scored_by_its_bias() -> None:
+    intent = made()[0]
+    nothing = Head(np.zeros_like(intent.quick.weights), intent.quick.bias)
+    zero = np.zeros(4, dtype=np.float32)
+    assert intent.quickly("", zero) == read(nothing.bias, NAMES, intent.tuning.quick, (None, None), "quick")
