@@ -45,6 +45,7 @@ BENCHES: Mapping[str, Row] = {
         "sits.bench.substitutes",
         "Who stands in for whom: intents that a substitute cannot serve; how quick the rungs below a model are.",
     ),
+    "intent": Row("sits.bench.intent", "What requests want: accuracy, unknown, two stages, beside semantic-router."),
     "routing": Row(
         "sits.bench.routing",
         "Who should answer: policies simulated on the same traffic, and before real servers.",

@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "import": ("sits.cli.import_litellm:import_", "Turn another product's configuration into resources."),
     "bench": ("sits.cli.bench:bench", "Measure, and hold the figures against their bounds."),
     "chaos": ("sits.cli.chaos:chaos", "Run chaos experiments."),
+    "intent": ("sits.cli.intent:intent", "Try and tune what requests are understood to want."),
     "docs": ("sits.cli.docs:docs", "Write the pages of docs/ that are generated from the code."),
 }
 """Name -> where the command is, and the line that `--help` shows without importing it."""

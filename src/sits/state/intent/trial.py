@@ -1,0 +1,128 @@
+"""Tuning an intent on labelled queries, fitting it, and trying it on others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sits.inner.errors import Code, SitsError
+from sits.routing.intent.head import MOST_EXAMPLES, fit
+from sits.routing.intent.intent import Intent, deep_vectors, fit_intent, quick_vectors
+from sits.routing.intent.judge import Marks, judge
+from sits.routing.intent.tune import Read, Tuning, folds, read_all, tune_safe, tune_scale
+from sits.state.cache.semantic.embedder import Embedder
+from sits.state.intent.embedders import Deep
+from sits.state.intent.labelled import UNKNOWN, Query, domains_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Matrix = npt.NDArray[np.float32]
+    Labels = npt.NDArray[np.intp]
+
+PENALTIES = (3e-5, 1e-4, 3e-4)
+FEWEST = 4
+"""Queries of each domain that tuning needs: with fewer, some fold has none of it."""
+
+
+class Vectors(msgspec.Struct, frozen=True):
+    """What both stages see of queries, row by row."""
+
+    tokens: Matrix
+    embeddings: Matrix
+    quick: Matrix
+    deep: Matrix
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """Both stages, one beside the other, on the same queries."""
+
+    labels: Labels
+    quick: Read
+    deep: Read
+    both: Read
+    asked: float
+    """Share of queries that went to the deep stage."""
+
+    def marks(self, read: Read, of: npt.NDArray[np.bool_] | None, none: int) -> Marks:
+        """Marks of one reading, of those queries only where `of` is true."""
+        if of is None:
+            return judge(read.classes, read.confidence, self.labels, none)
+        return judge(read.classes[of], read.confidence[of], self.labels[of], none)
+
+
+def embedded(queries: Sequence[Query], quick: Embedder, deep: Deep) -> Vectors:
+    """Embed queries for both stages."""
+    texts = [query.text for query in queries]
+    tokens, embeddings = quick.embed(texts), deep.embed(texts)
+    return Vectors(tokens, embeddings, quick_vectors(texts, tokens), deep_vectors(texts, tokens, embeddings))
+
+
+def labels_of(queries: Sequence[Query], domains: Sequence[str]) -> Labels:
+    """The class of each query; `unknown`, and what is none of the domains, is the last one."""
+    import numpy as np
+
+    columns = {name: at for at, name in enumerate(domains)}
+    return np.array([columns.get(query.domain, len(domains)) for query in queries], dtype=np.intp)
+
+
+def tune(queries: Sequence[Query], vectors: Vectors) -> Tuning:
+    """Set everything by cross-validation on these queries: each is scored by heads that were fitted without its fold.
+
+    Raises:
+        SitsError: `invalid_request`: too few of a domain, or too many in all.
+    """
+    domains = domains_of(queries)
+    for name in (*domains, UNKNOWN):
+        count = sum(query.domain == name for query in queries)
+        if count < FEWEST:
+            raise SitsError(Code.INVALID_REQUEST, f"{name} has {count} queries to tune with; {FEWEST} are needed")
+    if len(queries) > MOST_EXAMPLES:
+        raise SitsError(Code.INVALID_REQUEST, f"{len(queries)} queries; a head is fitted on {MOST_EXAMPLES} at the most")
+    labels = labels_of(queries, domains)
+    fold = folds([query.group or query.text for query in queries])
+    quick_penalty, quick = _best(vectors.quick, labels, len(domains) + 1, fold)
+    deep_penalty, deep = _best(vectors.deep, labels, len(domains) + 1, fold)
+    # Where the quick stage is unsure the deep one is asked, so it needs no least probability of its own.
+    quick_scale = msgspec.structs.replace(tune_scale(quick, labels), least=0.0)
+    deep_scale = tune_scale(deep, labels)
+    safe = tune_safe(read_all(quick, quick_scale), read_all(deep, deep_scale), labels)
+    return Tuning(quick_scale, deep_scale, safe, quick_penalty, deep_penalty)
+
+
+def fitted(queries: Sequence[Query], vectors: Vectors, tuning: Tuning) -> Intent:
+    """The intent whose domains and examples these queries are."""
+    domains = domains_of(queries)
+    labels = labels_of(queries, domains)
+    return fit_intent(domains, [None] * len(domains), vectors.quick, vectors.deep, labels, tuning)
+
+
+def tried(intent: Intent, queries: Sequence[Query], vectors: Vectors) -> Trial:
+    """What an intent makes of queries that it was not fitted on."""
+    import numpy as np
+
+    quick = read_all(intent.quick.scores(vectors.quick), intent.tuning.quick)
+    deep = read_all(intent.deep.scores(vectors.deep), intent.tuning.deep)
+    safe = quick.confidence >= intent.tuning.safe
+    both = Read(np.where(safe, quick.classes, deep.classes), np.where(safe, quick.confidence, deep.confidence))
+    return Trial(labels_of(queries, intent.domains), quick, deep, both, float(1.0 - safe.mean()) if len(safe) else 0.0)
+
+
+def _best(vectors: Matrix, labels: Labels, classes: int, fold: Labels) -> tuple[float, Matrix]:
+    """The penalty of most right scores out of fold, and those scores."""
+    import numpy as np
+
+    found: list[tuple[float, float, Matrix]] = []
+    for penalty in PENALTIES:
+        scores = np.zeros((len(labels), classes), dtype=np.float32)
+        for one in np.unique(fold):
+            out = fold == one
+            if out.all():
+                raise SitsError(Code.INVALID_REQUEST, "all queries are of one group; tuning needs several")
+            scores[out] = fit(vectors[~out], labels[~out], classes, penalty).scores(vectors[out])
+        found.append((float((scores.argmax(axis=1) == labels).mean()), penalty, scores))
+    _, penalty, scores = max(found, key=lambda one: one[0])
+    return penalty, scores
