@@ -130,7 +130,7 @@ async def test_a_registration_is_refused_when_it_is_there_already_or_is_no_json(
 
 
 @inside_loop
-async def test_a_registration_is_seen_by_every_worker_within_a_second_and_outlives_a_kill(tmp_path: pathlib.Path) -> None:
+async def test_a_registration_is_seen_by_every_worker_and_outlives_a_kill(tmp_path: pathlib.Path) -> None:
     async with (
         ScriptedServer([READ, well, AGAIN]) as server,
         Sits(tmp_path, model("one", server.url), workers=2) as sits,
@@ -142,9 +142,10 @@ async def test_a_registration_is_seen_by_every_worker_within_a_second_and_outliv
             return {one.status for one in asked}
 
         async def all_say(name: str, status: int) -> None:
-            async with asyncio.timeout(1.0):
+            # How soon it is, the bench of the state tells: on a machine full of tests a second says nothing.
+            async with asyncio.timeout(10.0):
                 while await statuses(name) != {status}:
-                    pass
+                    await asyncio.sleep(0.02)
 
         assert (await sits.ask(REGISTER, flat("new", server.url))).status == 201
         await all_say("new", 200)
