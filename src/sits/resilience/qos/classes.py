@@ -37,7 +37,7 @@ def priority_of(header: bytes | None, key: Priority | None, route: Priority) -> 
         return highest
     asked = _SAID.get(header.strip())
     if asked is None:
-        said = header[:40].decode("latin-1")
+        said = header[:40].decode("utf-8", "replace")
         name = HEADER.decode()
         raise SitsError(Code.INVALID_REQUEST, f"{name}: {said!r} is no class of service: P0, P1 or P2", param=name)
     return asked if asked > highest else highest

@@ -27,7 +27,7 @@ def timeout_seconds(value: bytes) -> float:
     found = _FORM.match(value.strip())
     seconds = float(found[1]) / (1000.0 if found[2] == b"ms" else 1.0) if found is not None else 0.0
     if seconds <= 0.0:
-        said = value[:40].decode("latin-1")
+        said = value[:40].decode("utf-8", "replace")
         name = HEADER.decode()
         raise SitsError(Code.INVALID_REQUEST, f"{name}: {said!r} is not a time: wanted seconds (2.5) or 800ms", param=name)
     return min(seconds, LONGEST)
