@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from typing import cast
 
 import click
-import httptools
 import msgspec
 import uvloop
 
 from sits.bench import bodies
+from sits.bench.connection import BenchConnection
 from sits.bench.upstream import MODELS
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
@@ -71,14 +70,12 @@ class _Places:
         self._fill()
 
 
-class _Connection(asyncio.Protocol):
-    """One connection of a gateway: a request, its answer, the next request."""
+class _Connection(BenchConnection):
+    """One connection of a gateway."""
 
     def __init__(self, places: _Places) -> None:
+        super().__init__()
         self._places = places
-        self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpRequestParser(self)
-        self._url = b""
 
     @property
     def gone(self) -> bool:
@@ -88,24 +85,7 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            if self._transport is not None:
-                self._transport.abort()
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_message_complete(self) -> None:
-        url, self._url = self._url, b""
+    def answer(self, url: bytes, body: bytes) -> None:
         if url == bodies.PATH.encode():
             self._places.ask(self)
         else:
