@@ -13,6 +13,7 @@ import pytest
 from sits.inner.ask import Operation
 from sits.resilience.shadow.compare import Comparison, compare
 from sits.resilience.shadow.reading import Call, Said, read, shape, shape_of_text
+from sits.state.cache.semantic.embedder import WordLlama
 
 
 def chat(text: str | None = "hi", finish: str = "stop", **message: Any) -> bytes:
@@ -171,7 +172,7 @@ def test_vectors_are_compared_as_they_are(first: list[list[float]], second: list
 
 
 def test_real_embeddings_tell_the_same_in_other_words_from_something_else() -> None:
-    embedder = pytest.importorskip("sits.state.cache.semantic.embedder").WordLlama()
+    embedder = WordLlama()
 
     def distance(first: str, second: str) -> float:
         found = compare(said("chat", chat(first)), said("chat", chat(second)), embedder.embed).distance
