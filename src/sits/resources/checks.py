@@ -11,8 +11,10 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from sits.resources.checks_choosing import choosing
 from sits.resources.checks_experiments import EXPERIMENT_RULES
 from sits.resources.checks_reliability import classes, retries, rungs, shadows, switching
+from sits.resources.domains import Domain, domain_faults
 from sits.resources.experiments import Experiment
 from sits.resources.kinds import LOCAL_ENGINES, Key, LocalSpec, Model, Resource, Route, Settings
 from sits.resources.pressures import pressure_faults
@@ -203,24 +205,6 @@ def schema_fault(schema: dict[str, Any]) -> str:
     return ""
 
 
-def _targets(route: Route) -> Iterator[Fault]:
-    spec = route.spec
-    seen: dict[str, str] = {}
-    for index, backend in enumerate(spec.backends):
-        if backend.model in seen:
-            yield Fault(
-                ("spec", "backends", index, "model"), f"{quoted(backend.model)} is a backend already", "add the weights up"
-            )
-        seen[backend.model] = "a backend"
-    if sum(backend.weight for backend in spec.backends) <= 0:
-        yield Fault(("spec", "backends"), "every weight is 0, so nothing could be drawn", "give one backend a weight above 0")
-    for index, name in enumerate(spec.fallbacks):
-        if name in seen:
-            message = f"{quoted(name)} is {seen[name]} already"
-            yield Fault(("spec", "fallbacks", index), message, "remove it: each model is tried once")
-        seen[name] = "a fallback"
-
-
 def _expires(key: Key) -> Iterator[Fault]:
     if key.spec.expires is None:
         return
@@ -277,9 +261,10 @@ def _cluster(settings: Settings) -> Iterator[Fault]:
 
 RULES: dict[type[Resource], Sequence[Callable[[Any], Iterable[Fault]]]] = {
     Model: (_engine, _endpoint, _tls, _headers, _upstream_model, _sources, _figures, _schemas),
-    Route: (_targets, retries, rungs, shadows),
+    Route: (choosing, retries, rungs, shadows),
     Key: (_expires,),
     Settings: (_addresses, _cluster, classes),
+    Domain: (domain_faults,),
     Switch: (switching,),
     Pressure: (pressure_faults,),
     Experiment: EXPERIMENT_RULES,

@@ -24,7 +24,8 @@ def retries(route: Route) -> Iterator[Fault]:
         if code not in OUTCOMES:
             message = f"{quoted(code)} is no outcome of an attempt"
             yield Fault(("spec", "retry", "also", index), message, did_you_mean(code, OUTCOMES))
-    if spec.hedge is not None and len(spec.backends) + len(spec.fallbacks) < 2:
+    named = all(backend.model is not None for backend in spec.backends)
+    if spec.hedge is not None and named and len(spec.backends) + len(spec.fallbacks) < 2:
         yield Fault(("spec", "hedge"), "needs a second model", "add a backend or a fallback", at_key=True)
 
 

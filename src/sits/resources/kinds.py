@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from sits.resources.choosing import Backend, FilterUse, HashSpec, IntentUse, PolicyName, RouteRule, ScoreUse
+from sits.resources.domains import Domain
 from sits.resources.experiments import Experiment
 from sits.resources.reliability import (
     BreakerSpec,
@@ -39,7 +41,6 @@ from sits.resources.vocabulary import (
     SecretRef,
     Sha256,
     Spec,
-    Weight,
 )
 
 
@@ -179,15 +180,6 @@ class Model(Spec, frozen=True, tag_field="kind", tag="Model"):
     """Version of this vocabulary."""
 
 
-class Backend(Spec, frozen=True):
-    """A model and its share of the requests."""
-
-    model: Name
-    """Name of a Model."""
-    weight: Weight = 1.0
-    """Its share, against the sum over all backends; 0 means only when the others fail."""
-
-
 class Quota(Spec, frozen=True):
     """What may be used in a time, by whoever or whatever it is declared for; what is not given is not limited.
 
@@ -244,7 +236,24 @@ class RouteSpec(Spec, frozen=True):
     """A name that clients ask for, and who answers."""
 
     backends: Annotated[list[Backend], msgspec.Meta(min_length=1)]
-    """One is drawn by weight; the others of this list are tried next, heaviest first."""
+    """One is chosen by the policy; the others of this list are tried next."""
+    policy: PolicyName | None = None
+    """How one is chosen. When not given: by `scores` where there are any, drawn by weight where a weight is given, and else
+    `least-added`: where the request adds least to the time of all."""
+    hash: HashSpec = HashSpec()
+    """What policy `hash` goes by."""
+    filters: list[FilterUse] = []
+    """Further reasons to leave a backend out. What a backend cannot do, and who is not well, is left out in any case."""
+    scores: list[ScoreUse] = []
+    """What is for and against a backend: each gives 0 to 100; the highest sum by weight, times the weight of the backend, is
+    asked first."""
+    explore: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.0
+    """Share of the requests whose backend is drawn alike from all, whatever is for and against it. Without any, records cannot
+    tell what other choices would have brought (`sits replay`)."""
+    rules: list[RouteRule] = []
+    """Other backends for some of the requests."""
+    intent: IntentUse | None = None
+    """Reading what requests want; where a rule or a score asks for the domain, as by default when not given."""
     fallbacks: list[Name] = []
     """Tried in this order after the backends."""
     aliases: list[Name] = []
@@ -472,7 +481,7 @@ class Settings(Spec, frozen=True, tag_field="kind", tag="Settings"):
     """Version of this vocabulary."""
 
 
-Resource = Model | Route | Key | Settings | Switch | Pressure | Experiment
+Resource = Model | Route | Key | Settings | Domain | Switch | Pressure | Experiment
 REMOTE_ENGINES: frozenset[str] = frozenset(get_args(RemoteEngine))
 LOCAL_ENGINES: frozenset[str] = frozenset(get_args(LocalEngine))
 KINDS: dict[str, type[Resource]] = {
@@ -480,6 +489,7 @@ KINDS: dict[str, type[Resource]] = {
     "Route": Route,
     "Key": Key,
     "Settings": Settings,
+    "Domain": Domain,
     "Switch": Switch,
     "Pressure": Pressure,
     "Experiment": Experiment,

@@ -404,7 +404,9 @@ class _Import:
         own = [alias for alias, target in aliases.items() if target == group]
         if len(deployments) == 1 and not after and not own:
             return None
-        spec: dict[str, Any] = {"backends": [{"model": d.name, "weight": d.weight} for d in backends]}
+        spec: dict[str, Any] = {
+            "backends": [{"model": d.name} | ({"weight": d.weight} if d.weight != 1.0 else {}) for d in backends]
+        }
         if after:
             spec["fallbacks"] = after
         if own:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator
 from functools import cache
+from types import ModuleType
 from typing import Any, cast
 
 import msgspec
 from msgspec.inspect import StructType, type_info
 
-from sits.resources import experiments, kinds, reliability, vocabulary
 from sits.resources.conform import type_words
 from sits.resources.kinds import KINDS
 from sits.resources.vocabulary import API_VERSION
@@ -42,13 +43,25 @@ def json_schema(kind: str | None = None) -> dict[str, Any]:
 def descriptions() -> dict[str, dict[str, str]]:
     """Struct name -> field name on the wire -> its docstring; the struct's own stands under ""."""
     found: dict[str, dict[str, str]] = {}
-    for module in (vocabulary, reliability, experiments, kinds):
+    for module in _modules():
         for node in ast.parse(inspect.getsource(module)).body:
-            if isinstance(node, ast.ClassDef):
+            if isinstance(node, ast.ClassDef) and issubclass(getattr(module, node.name), msgspec.Struct):
                 found[node.name] = {"": ast.get_docstring(node) or ""}
                 for field, text in _attribute_docs(node):
                     found[node.name][_wire_name(getattr(module, node.name), field)] = text
     return found
+
+
+def _modules() -> list[ModuleType]:
+    """Every module in which a kind, or something inside one, is defined."""
+    waiting: list[type] = list(KINDS.values())
+    seen: dict[type, None] = {}
+    while waiting:
+        struct = waiting.pop()
+        if struct not in seen:
+            seen[struct] = None
+            waiting += _inner_structs(struct)
+    return [sys.modules[name] for name in dict.fromkeys(struct.__module__ for struct in seen)]
 
 
 def _attribute_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:

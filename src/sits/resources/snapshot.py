@@ -22,7 +22,10 @@ from types import MappingProxyType
 import msgspec
 from msgspec import structs
 
+from sits.resources.backends import members
 from sits.resources.checks import is_reference, resource_faults
+from sits.resources.choosing import Backend
+from sits.resources.domains import Domain
 from sits.resources.kinds import Key, Model, Resource, Route, Settings, SettingsSpec
 from sits.resources.plain import plain
 from sits.resources.problem import ConfigError, Fault, Path, Problem, did_you_mean, nearest, quoted
@@ -39,8 +42,10 @@ class Resolved(msgspec.Struct, frozen=True):
     route: Route | None
     """None for a model that is asked for directly."""
     backends: tuple[tuple[Model, float], ...]
-    """Models and weights; at least one weight is above 0."""
+    """Models and weights; at least one weight is above 0. Empty where no model has the labels that are asked for."""
     fallbacks: tuple[Model, ...]
+    rules: tuple[tuple[tuple[Model, float], ...], ...] = ()
+    """The same of each of the route's rules."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -58,6 +63,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Every name that can be asked for: models, routes and aliases."""
     switches: Mapping[str, Switch] = MappingProxyType({})
     pressures: Mapping[str, Pressure] = MappingProxyType({})
+    domains: Mapping[str, Domain] = MappingProxyType({})
+    """What requests may want, by name, in the order of their names."""
 
     def nearest_name(self, name: str) -> str | None:
         """The known name that `name` was most likely meant to be."""
@@ -119,6 +126,7 @@ def _snapshot(everything: Sequence[Declared], version: int) -> Snapshot:
         MappingProxyType(_names(anchored, routes)),
         MappingProxyType({d.name: d.resource for d in everything if isinstance(d.resource, Switch)}),
         MappingProxyType({d.name: d.resource for d in everything if isinstance(d.resource, Pressure)}),
+        MappingProxyType(dict(sorted((d.name, d.resource) for d in everything if isinstance(d.resource, Domain)))),
     )
 
 
@@ -217,7 +225,14 @@ def _route_relations(
     aliases: dict[str, Declared],
     whole: bool,
 ) -> Iterator[Problem]:
-    backends: list[tuple[Path, str]] = [(("spec", "backends", i, "model"), b.model) for i, b in enumerate(route.spec.backends)]
+    places: list[tuple[Path, list[Backend]]] = [(("spec", "backends"), route.spec.backends)]
+    places += [(("spec", "rules", i, "backends"), rule.backends) for i, rule in enumerate(route.spec.rules)]
+    backends: list[tuple[Path, str]] = [
+        ((*path, i, "model"), backend.model)
+        for path, listed in places
+        for i, backend in enumerate(listed)
+        if backend.model is not None
+    ]
     fallbacks: list[tuple[Path, str]] = [(("spec", "fallbacks", i), name) for i, name in enumerate(route.spec.fallbacks)]
     for path, name in (*backends, *fallbacks):
         if name not in models and (whole or name in routes):
@@ -256,6 +271,9 @@ def _references_of(
     elif isinstance(resource, Pressure):
         for index, name in enumerate(resource.spec.routes):
             yield (*spec, "routes", index), name, routes
+    elif isinstance(resource, Domain):
+        for index, name in enumerate(resource.spec.prefers.models):
+            yield (*spec, "prefers", "models", index), name, models
 
 
 def _no_model(name: str, routes: Mapping[str, Declared]) -> str:
@@ -267,8 +285,11 @@ def _no_model(name: str, routes: Mapping[str, Declared]) -> str:
 def _names(models: Mapping[str, Model], routes: Mapping[str, Route]) -> dict[str, Resolved]:
     names = {name: Resolved(name, None, ((model, 1.0),), ()) for name, model in models.items()}
     for name, route in routes.items():
-        backends = tuple((models[backend.model], backend.weight) for backend in route.spec.backends)
-        resolved = Resolved(name, route, backends, tuple(models[fallback] for fallback in route.spec.fallbacks))
+        backends = members(route.spec.backends, models)
+        found = {model.metadata.name for model, _ in backends}
+        fallbacks = tuple(models[fallback] for fallback in route.spec.fallbacks if fallback not in found)
+        rules = tuple(members(rule.backends, models) for rule in route.spec.rules)
+        resolved = Resolved(name, route, backends, fallbacks, rules)
         for word in (name, *route.spec.aliases):
             names[word] = resolved
     return names

@@ -13,7 +13,7 @@ import msgspec
 from sits.inner.errors import Code, SitsError
 from sits.resilience.substitutes.card import Card, card
 from sits.resources.kinds import Route
-from sits.resources.snapshot import Snapshot
+from sits.resources.snapshot import Resolved, Snapshot
 from sits.routing.target import capabilities_of
 
 MOST = 8
@@ -91,7 +91,10 @@ def choose(snapshot: Snapshot, vectors: Mapping[str, bytes]) -> Substitutes:
         return known[name]
 
     return Substitutes(
-        {name: _ranked(route, cards, [cosines(one) for one in _asked(route) if one in place]) for name, route in routes.items()}
+        {
+            name: _ranked(snapshot.names[name], cards, [cosines(one) for one in _asked(snapshot.names[name]) if one in place])
+            for name in routes
+        }
     )
 
 
@@ -106,17 +109,17 @@ def cards_of(snapshot: Snapshot) -> list[Card]:
     return [one for one in found if one is not None]
 
 
-def _asked(route: Route) -> Iterable[str]:
+def _asked(route: Resolved) -> Iterable[str]:
     """Whom requests are meant for: who has a share of them."""
-    return [backend.model for backend in route.spec.backends if backend.weight > 0]
+    return [model.metadata.name for model, weight in route.backends if weight > 0]
 
 
-def _ranked(route: Route, cards: list[Card], rows: list[list[float]]) -> tuple[Substitute, ...]:
+def _ranked(route: Resolved, cards: list[Card], rows: list[list[float]]) -> tuple[Substitute, ...]:
     """Those that are near enough to each of the backends of which something is said."""
-    spec = route.spec.substitutes
+    spec = route.route.spec.substitutes if route.route is not None else None
     if spec is None or not rows:
         return ()
-    declared = {backend.model for backend in route.spec.backends} | set(route.spec.fallbacks)
+    declared = {model.metadata.name for model, _ in route.backends} | {model.metadata.name for model in route.fallbacks}
     found = []
     for at, one in enumerate(cards):
         least = min(row[at] for row in rows)

@@ -1,0 +1,57 @@
+"""Rules within one resource of how a route chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sits.resources.backends import backend_faults, fallback_faults
+from sits.resources.choosing import Band, Match, RouteRule
+from sits.resources.kinds import Route
+from sits.resources.problem import Fault, Path, quoted
+
+
+def choosing(route: Route) -> Iterator[Fault]:
+    """Backends, fallbacks, rules, and a policy that goes with the rest."""
+    spec = route.spec
+    yield from backend_faults(spec.backends, ("spec", "backends"))
+    yield from fallback_faults(route)
+    if spec.scores and spec.policy is not None and spec.policy != "scores":
+        hint = "remove `policy`, or the scores"
+        yield Fault(("spec", "policy"), f"{quoted(spec.policy)} does not look at `scores`", hint, at_key=True)
+    if spec.policy == "scores" and not spec.scores:
+        yield Fault(("spec", "policy"), "'scores' needs `scores`", "name some", at_key=True)
+    if spec.scores and sum(one.weight for one in spec.scores) <= 0:
+        yield Fault(("spec", "scores"), "every weight is 0, so nothing counts", "give one score a weight above 0")
+    if (spec.hash.by == "header") != (spec.hash.header is not None):
+        yield Fault(("spec", "hash"), "`header` is the name of the header where `by` is header", at_key=True)
+    names: set[str] = set()
+    for index, rule in enumerate(spec.rules):
+        where: Path = ("spec", "rules", index)
+        if rule.name in names:
+            yield Fault((*where, "name"), f"there is a rule {quoted(rule.name)} already", "rename one of them")
+        names.add(rule.name)
+        yield from backend_faults(rule.backends, (*where, "backends"))
+        yield from _matches(rule, where)
+
+
+def matches_of(rule: RouteRule) -> list[Match]:
+    """Those of a rule, also where there is one."""
+    return [rule.match] if isinstance(rule.match, Match) else rule.match
+
+
+def _matches(rule: RouteRule, where: Path) -> Iterator[Fault]:
+    several = not isinstance(rule.match, Match)
+    for number, match in enumerate(matches_of(rule)):
+        here: Path = (*where, "match", number) if several else (*where, "match")
+        if match == Match():
+            yield Fault(here, "matches every request", "say which, or put these backends into the route")
+        for key, band in (("promptTokens", match.prompt_tokens), ("qps", match.qps)):
+            if band is not None and empty(band):
+                yield Fault((*here, key), "nothing lies in this band", "let `from` be less than `below`")
+    if several and not matches_of(rule):
+        yield Fault((*where, "match"), "the list is empty, so the rule never counts", "say which requests")
+
+
+def empty(band: Band) -> bool:
+    """Whether no number is in it."""
+    return band.below is not None and band.least is not None and band.least >= band.below
