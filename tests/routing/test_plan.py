@@ -16,6 +16,7 @@ from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import Backend, LocalSpec, Metadata, Model, ModelSpec, Route, RouteSpec
 from sits.routing.plan import Choice, after_too_long
+from sits.routing.pool import Pool
 from sits.routing.target import EVERYTHING, Target, capabilities_of, operation_capability
 
 NOTHING: frozenset[str] = frozenset()
@@ -38,7 +39,7 @@ def route(name: str, weights: Sequence[tuple[str, float]], fallbacks: Sequence[s
 
 def choice(weights: Sequence[tuple[Target, float]], fallbacks: Sequence[Target] = (), attempts: int | None = None) -> Choice:
     named = [(one.name, weight) for one, weight in weights]
-    return Choice(route("r", named, [one.name for one in fallbacks], attempts), weights, fallbacks, attempts)
+    return Choice(route("r", named, [one.name for one in fallbacks], attempts), Pool(weights, "weighted"), fallbacks, attempts)
 
 
 def names(targets: Sequence[Target]) -> list[str]:
@@ -66,7 +67,7 @@ ORDERS = [
 def test_the_order_of_targets(
     weights: list[tuple[Target, float]], fallbacks: list[Target], attempts: int | None, random: float, order: str
 ) -> None:
-    plan = choice(weights, fallbacks, attempts).plan("chat", NOTHING, random)
+    plan = choice(weights, fallbacks, attempts).plan("chat", NOTHING, random, 0.0)
     assert "".join(names(plan.targets)) == order
     assert list(plan.filtered) == []
 
@@ -87,14 +88,14 @@ FILTERS: list[Any] = [
 
 @pytest.mark.parametrize(("operation", "needs", "left", "filtered"), FILTERS)
 def test_the_filter_leaves_who_can(operation: Operation, needs: set[str], left: str, filtered: list[tuple[str, str]]) -> None:
-    plan = choice([(PLAIN, 1), (TOOLS, 1)], [EYES]).plan(operation, frozenset(needs), 0.0)
+    plan = choice([(PLAIN, 1), (TOOLS, 1)], [EYES]).plan(operation, frozenset(needs), 0.0, 0.0)
     assert names(plan.targets) == left.split()
     assert list(plan.filtered) == filtered
 
 
 def test_a_request_that_nobody_can_answer_is_unsupported_and_says_who_lacks_what() -> None:
     with pytest.raises(SitsError) as caught:
-        choice([(PLAIN, 1), (TOOLS, 1)], [VECTORS]).plan("chat", frozenset({"vision"}), 0.5)
+        choice([(PLAIN, 1), (TOOLS, 1)], [VECTORS]).plan("chat", frozenset({"vision"}), 0.5, 0.0)
     assert caught.value.code is Code.UNSUPPORTED
     assert caught.value.message == (
         "nothing behind 'r' can answer this request: "
@@ -104,17 +105,18 @@ def test_a_request_that_nobody_can_answer_is_unsupported_and_says_who_lacks_what
 
 def test_a_draw_among_those_that_are_left_is_by_their_weights_alone() -> None:
     made = choice([(PLAIN, 98), (TOOLS, 1), (EYES, 1)])
-    plan = made.plan("chat", frozenset({"tools"}), 0.75)
+    plan = made.plan("chat", frozenset({"tools"}), 0.75, 0.0)
     assert names(plan.targets) == ["eyes", "tools"]
-    assert [(one.name, weight) for one, weight in plan.weighed] == [("tools", 1), ("eyes", 1)]
-    assert plan.drawn == 0.75
-    assert made.plan("chat", frozenset({"vision"}), 0.75).drawn is None
+    assert plan.picked is not None
+    assert [(one.name, weight) for one, weight in plan.picked.weighed] == [("tools", 1), ("eyes", 1)]
+    assert plan.picked.number == 0.75
+    assert made.plan("chat", frozenset({"vision"}), 0.75, 0.0).picked is None
 
 
 def test_a_model_that_is_asked_for_by_its_own_name_is_its_own_choice() -> None:
-    own = Choice(None, [(A, 1.0)], [])
+    own = Choice(None, Pool([(A, 1.0)], "least-added"), [])
     assert (own.name, own.total, names(own.targets)) == ("A", None, ["A"])
-    assert own.plan("embeddings", NOTHING, 0.3) is own.plan("chat", NOTHING, 0.9)
+    assert own.plan("embeddings", NOTHING, 0.3, 0.0) is own.plan("chat", NOTHING, 0.9, 0.0)
 
 
 _WEIGHTS = st.lists(st.floats(0, 1e6, allow_nan=False).map(lambda w: round(w, 3)), min_size=1, max_size=5).filter(any)
@@ -138,16 +140,16 @@ def test_every_plan_has_each_able_target_once_and_no_other(
     fit = {one.name for one in able if needs <= one.capabilities}
     if not fit:
         with pytest.raises(SitsError):
-            made.plan("chat", frozenset(needs), random)
+            made.plan("chat", frozenset(needs), random, 0.0)
         return
-    plan = made.plan("chat", frozenset(needs), random)
+    plan = made.plan("chat", frozenset(needs), random, 0.0)
     found = names(plan.targets)
     assert len(found) == len(set(found)) == min(len(fit), attempts or 99)
     assert set(found) <= fit
     assert {name for name, _ in plan.filtered} == {one.name for one in able} - fit
     drawable = [one.name for one, weight in zip(able, weights, strict=False) if weight > 0 and one.name in fit]
     assert found[0] in drawable or not drawable
-    assert plan == made.plan("chat", frozenset(needs), random)  # a recorded draw can be made again
+    assert plan == made.plan("chat", frozenset(needs), random, 0.0)  # a recorded draw can be made again
 
 
 @given(weights=st.lists(st.integers(1, 20), min_size=2, max_size=4))
@@ -155,7 +157,7 @@ def test_every_plan_has_each_able_target_once_and_no_other(
 def test_shares_are_the_weights_exactly_when_the_draw_is_even(weights: list[int]) -> None:
     able = [target(str(number)) for number in range(len(weights))]
     made, total = choice(list(zip(able, map(float, weights), strict=True))), sum(weights)
-    firsts = Counter(made.plan("chat", NOTHING, (step + 0.5) / total).targets[0].name for step in range(total))
+    firsts = Counter(made.plan("chat", NOTHING, (step + 0.5) / total, 0.0).targets[0].name for step in range(total))
     assert [firsts[one.name] for one in able] == weights
 
 

@@ -63,7 +63,7 @@ INFORMED = (WLC, "weighted round-robin, exact weights", "least-connections, slot
 """Those that are told something of the backends beforehand."""
 
 
-class AllKnowing:
+class AllKnowing(Policy):
     """Knows the true speed and slots of each backend (not its troubles) and adds as little as it can to the time of all. No
     gateway can have it; it shows how much is left to gain."""
 
@@ -74,9 +74,8 @@ class AllKnowing:
             base = one.work(round(prompt), round(answer)) / one.writes
             self._lines.append((base, base * one.crowd / max(1, one.slots - 1), one.slots))
 
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
-        costs = [_added(state.outstanding, *line) for state, line in zip(states, self._lines, strict=True)]
-        return costs.index(min(costs))
+    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+        return [_added(state.outstanding, *line) for state, line in zip(states, self._lines, strict=True)]
 
 
 def _added(under_way: int, base: float, slope: float, slots: int) -> float:

@@ -31,7 +31,7 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
     code = x.error.code.value if x.error is not None else ""
     choice, target = x.choice, last.target if last is not None else None
     route = choice.name if choice is not None else UNKNOWN
-    trace, rung, place = x.trace, x.rung, x.place
+    trace, rung, place, plan = x.trace, x.rung, x.place, x.plan
     record = observed.Record(
         x.id,
         x.wall,
@@ -48,6 +48,8 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         [try_of(attempt) for attempt in x.attempts],
         filtered(x),
         draw(x),
+        plan.rule if plan is not None else "",
+        wish(x),
         x.table.snapshot.version,
         x.table.snapshot.hash,
         usage,
@@ -155,8 +157,55 @@ def filtered(x: Exchange) -> list[tuple[str, str]]:
 
 
 def draw(x: Exchange) -> observed.Draw | None:
-    """The weighted choice with all that is needed to make it again."""
+    """The choice with all that is needed to make it again."""
     plan = x.plan
-    if plan is None or plan.drawn is None:
+    picked = plan.picked if plan is not None else None
+    if plan is None or picked is None:
         return None
-    return observed.Draw(tuple((target.name, weight) for target, weight in plan.weighed), plan.drawn, plan.targets[0].name)
+    weights = tuple([(target.name, weight) for target, weight in picked.weighed])
+    decision = picked.decision
+    if decision is None:
+        return observed.Draw(
+            weights,
+            picked.number,
+            plan.first,
+            picked.policy,
+            tuple(picked.seen),
+            explored=picked.explored,
+            explore=picked.explore,
+        )
+    kept = decision.kept
+    scores = tuple(
+        [observed.Scored(name, weight, tuple([given[index] for index in kept])) for name, weight, given in decision.parts]
+    )
+    return observed.Draw(
+        weights,
+        picked.number,
+        plan.first,
+        picked.policy,
+        tuple(picked.seen),
+        scores,
+        tuple([decision.totals[index] for index in kept]),
+        picked.leaning,
+        picked.explored,
+        picked.explore,
+    )
+
+
+def wish(x: Exchange) -> observed.Wish | None:
+    """What was understood of the request."""
+    facts = x.facts
+    if facts is None:
+        return None
+    return observed.Wish(
+        facts.domain,
+        facts.confidence if facts.domain else None,
+        facts.stage,
+        facts.complexity if facts.complexity >= 0.0 else None,
+        facts.tier,
+        facts.tokens,
+        facts.exact,
+        facts.region,
+        facts.adapter,
+        round(facts.qps, 1),
+    )

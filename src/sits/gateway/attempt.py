@@ -35,6 +35,7 @@ class Attempt:
         "_held",
         "_size",
         "_translate",
+        "among",
         "body",
         "call",
         "committed",
@@ -67,6 +68,8 @@ class Attempt:
         """It has less time than its target is given for the first content."""
         self.probe = 0
         """Its place among those that try whether a target is well again; 0 for none."""
+        self.among = 0
+        """How many requests were under way with its target, it among them; 0 before it was sent."""
         self.race: Race | None = None
         """Whom it runs against, where the route hedges."""
         self.over = Moment()
@@ -87,7 +90,14 @@ class Attempt:
         self._size = 0
 
     def start(self, request: Outgoing, deadlines: Deadlines) -> None:
-        self.call = self.target.engine.send(request, self, deadlines)
+        state = self.target.state
+        self.among = state.started(self.sent)
+        try:
+            self.call = self.target.engine.send(request, self, deadlines)
+        except BaseException:
+            state.left(self.sent)
+            self.among = 0
+            raise
 
     # What the engine tells us.
 
@@ -117,7 +127,7 @@ class Attempt:
                 self._commit(out)
         elif not self.first and translation.pieces:
             # It speaks, though nothing of it may go out yet: tool calls that are held, reasoning that is kept back.
-            self.first = perf_counter()
+            self._speaks()
             self.exchange.heard(self)
         if translation.fault is not None:
             self._stop(translation.fault)
@@ -187,12 +197,17 @@ class Attempt:
     def _commit(self, piece: bytes) -> None:
         self.committed = True
         if not self.first:
-            self.first = perf_counter()
+            self._speaks()
         if self.probe:
             # Proof enough: its end may be minutes away.
             self.exchange.table.breakers[self.target.name].proved(self.probe, self.first)
             self.probe = 0
         self.exchange.commit(self, piece)
+
+    def _speaks(self) -> None:
+        """Its first content has come."""
+        self.first = now = perf_counter()
+        self.target.state.spoke(now, now - self.sent, self.among)
 
     def _stop(self, error: SitsError) -> None:
         if self.call is not None:

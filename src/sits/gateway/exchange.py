@@ -25,6 +25,7 @@ from sits.observe.anatomy import Anatomy, Marks, anatomy, server_timing
 from sits.resilience.colours import PLAIN, Tint
 from sits.resilience.qos.classes import P1
 from sits.routing.plan import Choice, Plan
+from sits.routing.scheduling.base import Facts
 from sits.routing.target import Target
 from sits.security.keys import KeyIdentity
 from sits.state.cache.flight import Seat
@@ -79,6 +80,7 @@ class Exchange:
         "ending",
         "error",
         "error_headers",
+        "facts",
         "gate",
         "gone",
         "held",
@@ -129,6 +131,8 @@ class Exchange:
         self.peek: Peek | None = None
         self.choice: Choice | None = None
         self.plan: Plan | None = None
+        self.facts: Facts | None = None
+        """What is known of the request, where its route looks at that."""
         self.requested = ""
         self.attempt: Attempt | None = None
         self.attempts: list[Attempt] = []

@@ -7,8 +7,9 @@ respond-async`, RFC 7240, or a callback), a promise. All others wait in line.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sits.dialects.shorten import cap_tokens
 from sits.gateway.promise import promise, take_on
@@ -57,7 +58,7 @@ def replace(x: Exchange) -> None:
     found = replacement(x)
     if found is None or found is x.plan.targets[0]:
         return
-    x.plan = dataclasses.replace(x.plan, targets=(found, *(one for one in x.plan.targets if one is not found)))
+    x.plan = msgspec.structs.replace(x.plan, targets=(found, *(one for one in x.plan.targets if one is not found)))
     x.gate = x.table.conducts[found.name].gate if found.name in x.table.conducts else None
     x.more += b"x-sits-replacement: %b\r\n" % found.name.encode()
 

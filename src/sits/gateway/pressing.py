@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import pathlib
 import time
@@ -116,7 +115,7 @@ def relieve(x: Exchange, pressures: Pressures, needs: frozenset[str]) -> None:
     if relief.downscale:
         wanted = needs | {operation_capability(x.operation)}
         targets = downscaled(x.plan.targets, relief, x.table.targets, wanted)[: x.choice.attempts]
-        x.plan = dataclasses.replace(x.plan, targets=targets)
+        x.plan = msgspec.structs.replace(x.plan, targets=targets)
     if relief.max_tokens is not None:
         x.request.body = cap_tokens(x.request.body, x.operation, relief.max_tokens)
     if relief.policies:

@@ -137,6 +137,9 @@ def begin(x: Exchange, course: Course, target: Target, kind: Kind) -> Attempt | 
         allowed = deadlines(x, target)
         attempt.hurried = allowed.total < target.deadlines.first_token
         attempt.start(request, allowed)
+        pool = x.plan.pool if x.plan is not None else None
+        if pool is not None and pool.notes:
+            pool.asked(x.facts, target)
     return attempt
 
 
@@ -155,6 +158,7 @@ def end(x: Exchange, attempt: Attempt) -> None:
     """An attempt is over: read what it amounts to, and what it says of its target."""
     check(x, attempt)
     error = attempt.error
+    leave(x, attempt, error)
     first_ms = None
     if attempt.translation is not None and attempt.first:
         first_ms = (attempt.first - attempt.sent) * 1e3
@@ -173,6 +177,30 @@ def end(x: Exchange, attempt: Attempt) -> None:
         x.service.switches.note(x.choice.name if x.choice is not None else "", attempt.target.name, ok, first_ms, attempt.sent)
     if x.attempt is attempt:
         x.attempt = None
+
+
+def leave(x: Exchange, attempt: Attempt, error: SitsError | None) -> None:
+    """It is no longer under way with its target; what it says of how quick that is."""
+    if not attempt.among:
+        return
+    state, over = attempt.target.state, attempt.over_at
+    ok = verdict(error)
+    if ok:
+        usage = attempt.usage
+        units = usage.output if usage is not None and usage.output is not None else 0
+        first = attempt.first - attempt.sent if attempt.first else 0.0
+        state.ended(over, over - attempt.sent, attempt.among, True, first, float(units))
+    elif ok is None:
+        state.left(over)
+    else:
+        state.ended(over, over - attempt.sent, attempt.among, False)
+    attempt.among = 0
+    pool = x.plan.pool if x.plan is not None else None
+    if pool is not None and pool.notes:
+        adapter = None
+        if x.facts is not None and x.facts.adapter and ok is not None:
+            adapter = error is None or error.code is not Code.MODEL_NOT_FOUND
+        pool.answered(attempt.target, error is None, over - attempt.sent, over, adapter)
 
 
 def unsupported(x: Exchange) -> SitsError:
@@ -284,6 +312,7 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
     if target.contract is not None:
         target.contract.check_request(x.request.body)
     dialect, stream = target.dialect, x.peek.stream
+    upstream = model_of(x, target)
     path = dialect.relays.get(x.operation)
     if stream and x.conduct is not None and x.conduct.continues:
         return continuable(x, target)
@@ -291,7 +320,7 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
     translate: Callable[[], Translation] | None
     if path is not None:
         ask_usage = stream and not x.peek.include_usage and x.operation in USAGE_ON_REQUEST
-        model = None if x.peek.model == target.upstream_model else target.upstream_model
+        model = None if x.peek.model == upstream else upstream
         body = patch(x.request.body, model, ask_usage) if model is not None or ask_usage else x.request.body
         translate = x.relay if stream else None
         headers = x.request.headers
@@ -300,11 +329,18 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         if x.operation in ANTHROPIC and ANTHROPIC_VERSION[0] not in x.request.headers:
             extra.append(ANTHROPIC_VERSION)
     else:
-        prepared = dialect.write(x.ask(), target.upstream_model)
+        prepared = dialect.write(x.ask(), upstream)
         path, body = prepared.path, prepared.body
         extra.extend(prepared.headers)
         translate = partial(x.bridge, target) if stream else None
     return Outgoing(b"POST", path.encode(), outbound(x, extra), body, target.fixed), translate
+
+
+def model_of(x: Exchange, target: Target) -> str:
+    """The id that the server is asked by: that of the adapter where the request wants one that it has loaded, as vLLM, SGLang and
+    TGI name them."""
+    adapter = x.facts.adapter if x.facts is not None else ""
+    return adapter if adapter and adapter in target.model.spec.adapters else target.upstream_model
 
 
 def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:
@@ -315,7 +351,7 @@ def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Tra
     """
     if x.continued is None:
         x.continued = Continued(x.ask(), x.client)
-    prepared, onset = x.continued.write(target.dialect, target.upstream_model, prefill="prefill" in target.capabilities)
+    prepared, onset = x.continued.write(target.dialect, model_of(x, target), prefill="prefill" in target.capabilities)
     headers = outbound(x, list(prepared.headers))
     request = Outgoing(b"POST", prepared.path.encode(), headers, prepared.body, target.fixed)
     return request, partial(x.leg, x.continued, target, onset)

@@ -8,9 +8,11 @@ core is `run`, in `running`: it serves every endpoint, streamed or not.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
+from time import perf_counter
+
+import msgspec
 
 from sits.dialects.base import Identity
 from sits.dialects.peek import has_image, peek
@@ -18,6 +20,7 @@ from sits.gateway.attempt import Attempt
 from sits.gateway.billing import bill
 from sits.gateway.conduct import Conduct
 from sits.gateway.exchange import Exchange
+from sits.gateway.facts import SESSION, facts_of
 from sits.gateway.overload import put_off
 from sits.gateway.pressing import relieve
 from sits.gateway.quotas import reserve
@@ -28,6 +31,7 @@ from sits.gateway.response_history import previous_of
 from sits.gateway.rungs import live, lower
 from sits.gateway.running import run
 from sits.gateway.substituting import stand_in
+from sits.gateway.thinking import think
 from sits.inner.errors import Code, SitsError
 from sits.inner.estimate import ask_tokens
 from sits.inner.event import Usage, Used
@@ -42,8 +46,6 @@ from sits.state.cache.answer import Answer
 
 _log = logging.getLogger("sits.gateway")
 
-SESSION = b"x-sits-session"
-"""Requests of one session stay with the model that they came to while another one takes over."""
 STREAMED = frozenset(("chat", "completions", "responses", "messages"))
 """Operations whose answers can be streamed."""
 LONGEST_NAME = 200
@@ -56,6 +58,9 @@ async def serve(x: Exchange) -> None:
     try:
         admit(x)
         understand(x)
+        find(x)
+        if x.choice is not None and x.choice.thinks:
+            await think(x, x.choice)
         plan(x)
         if x.table.quotas.any:
             await limit(x)
@@ -96,24 +101,41 @@ def understand(x: Exchange) -> None:
 
 def plan(x: Exchange) -> None:
     """Who may answer, in which order."""
-    assert x.peek is not None
-    choice = x.table.choice(x.peek.model)
-    if x.key is not None and not x.key.allows(x.peek.model):
-        raise SitsError(Code.FORBIDDEN, f"this key may not use {x.requested!r}", param="model")
-    x.choice = choice
-    conduct = heed(x, choice)
-    needs = x.peek.needs
+    if x.choice is None:
+        find(x)
+    choice, conduct, peek = x.choice, x.conduct, x.peek
+    assert choice is not None
+    assert conduct is not None
+    assert peek is not None
+    needs = peek.needs
     if "vision" not in choice.common and has_image(x.request.body):
         needs = needs | {"vision"}
     service = x.service
     out = service.breakers.out_of(choice.order) if service.breakers.any_out else NOBODY
-    x.plan = choice.plan(x.operation, needs, service.random(), out)
+    if choice.thinks:
+        x.plan = choice.decide(facts_of(x, choice, needs), out)
+    else:
+        x.plan = choice.plan(x.operation, needs, service.random(), perf_counter(), out)
     if conduct.substitutes:
         stand_in(x, service.substituting.current, needs | {operation_capability(x.operation)}, out)
     if service.switches.live:
         divert(x, choice, needs)
     if service.pressures is not None and service.pressures.any and x.priority != P0:
         relieve(x, service.pressures, needs)
+
+
+def find(x: Exchange) -> None:
+    """What the requested name stands for, and how its requests are dealt with.
+
+    Raises:
+        SitsError: `model_not_found`; `forbidden`; `invalid_request`, a header says what it cannot say.
+    """
+    assert x.peek is not None
+    choice = x.table.choice(x.peek.model)
+    if x.key is not None and not x.key.allows(x.peek.model):
+        raise SitsError(Code.FORBIDDEN, f"this key may not use {x.requested!r}", param="model")
+    x.choice = choice
+    heed(x, choice)
 
 
 def heed(x: Exchange, choice: Choice) -> Conduct:
@@ -149,7 +171,7 @@ def divert(x: Exchange, choice: Choice, needs: frozenset[str]) -> None:
     targets = x.plan.targets
     moved = x.service.switches.divert(choice.name, targets, x.table.targets, wanted, x.service.random(), sticky)
     if moved is not targets:
-        x.plan = dataclasses.replace(x.plan, targets=moved[: choice.attempts])
+        x.plan = msgspec.structs.replace(x.plan, targets=moved[: choice.attempts])
 
 
 async def limit(x: Exchange) -> None:

@@ -16,7 +16,11 @@ from sits.resilience.colours import Passing, echoed
 from sits.resilience.qos.classes import NAMES
 from sits.resilience.qos.gate import Gate
 from sits.resilience.switch.divert import Switches
+from sits.resources.choosing import RouteRule, While
 from sits.resources.kinds import Model, SettingsSpec
+from sits.routing.policies import TargetState, Usual
+from sits.routing.rule_watch import RuleWatch
+from sits.routing.target import capabilities_of
 
 if TYPE_CHECKING:
     from sits.gateway.exchange import Exchange
@@ -24,12 +28,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sits.gateway")
 MOST_GATES = 10_000
+EMBEDS = frozenset(("embeddings",))
 
 
 class Standing:
     """One process's. `now` is seconds of the monotonic clock."""
 
-    __slots__ = ("_registry", "breakers", "clock", "gates", "heard", "passing", "switches")
+    __slots__ = ("_registry", "_usual", "breakers", "clock", "gates", "heard", "passing", "rules", "states", "switches")
 
     def __init__(self, registry: Registry, *, wall: Callable[[], float], clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -40,6 +45,11 @@ class Standing:
         self.switches = Switches()
         self.passing = Passing()
         """Which model servers give the colour of traffic back."""
+        self.states: dict[str, TargetState] = {}
+        """How busy and how quick each model is, by name."""
+        self.rules: dict[tuple[str, str], RuleWatch] = {}
+        """What must hold of the targets of rules, by route and rule."""
+        self._usual: dict[bool, Usual] = {}
         self.gates: dict[str, Gate] = {}
         """By the name of the route or model, where requests are admitted by class."""
 
@@ -54,6 +64,26 @@ class Standing:
             spec.promise.latency_p95_ms,
             self.clock(),
         )
+
+    def state(self, model: Model) -> TargetState:
+        """What is known of how busy and how quick a model is; new where nobody has asked it."""
+        found = self.states.get(model.metadata.name)
+        if found is None:
+            # What embeds is not compared with what writes.
+            embeds = capabilities_of(model) == EMBEDS
+            usual = self._usual.setdefault(embeds, Usual())
+            found = self.states[model.metadata.name] = TargetState(usual)
+        return found
+
+    def rule_watch(self, route: str, rule: RouteRule) -> RuleWatch | None:
+        """Who watches whether the targets of a rule are as it wants them; None where it wants nothing."""
+        key = (route, rule.name)
+        if rule.holds == While():
+            return None
+        found = self.rules.get(key)
+        if found is None or found.conditions != rule.holds:
+            found = self.rules[key] = RuleWatch(rule.holds)
+        return found
 
     def gate(self, name: str, settings: SettingsSpec) -> Gate | None:
         """The gate of a name, there already or new; None where everybody is let in."""
@@ -82,6 +112,11 @@ class Standing:
         routes = [choice.order for choice in table.names.values()]
         self.breakers.declare(targets, routes, settings.outliers, self.clock())
         self.passing.retain(table.snapshot.models)
+        declared = {(name, rule.name) for name, route in table.snapshot.routes.items() for rule in route.spec.rules}
+        for key in self.rules.keys() - declared:
+            del self.rules[key]
+        for name in self.states.keys() - table.snapshot.models.keys():
+            del self.states[name]
         gone = [name for name in self.gates if settings.qos is None or name not in table.names]
         for name in gone:
             # Whoever waits goes in: nobody would look at this gate any more.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
@@ -118,7 +117,7 @@ def stand_in(x: Exchange, substitutes: Substitutes, wanted: frozenset[str], out:
     declared = tuple(x.plan.targets)
     down = bool(out) and all(target.name in out for target in declared)
     x.stand_ins = substitutes.told(x.choice.name)
-    x.plan = dataclasses.replace(x.plan, targets=(*found, *declared) if down else (*declared, *found))
+    x.plan = msgspec.structs.replace(x.plan, targets=(*found, *declared) if down else (*declared, *found))
 
 
 @cache

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from sits import __version__, dialects
 from sits.engines.base import Deadlines, Engine, Headers, field_lines
 from sits.engines.unusable import UnusableEngine
+from sits.gateway.choices import compiled
 from sits.gateway.conduct import Conduct
 from sits.gateway.quotas import QuotaTable
 from sits.gateway.recall import route_cache
@@ -21,7 +22,7 @@ from sits.inner.errors import Code, SitsError
 from sits.resilience.colours import Palette
 from sits.resources.kinds import DefaultDeadlines, Model
 from sits.resources.secrets import SecretError, resolve
-from sits.resources.snapshot import Resolved, Snapshot
+from sits.resources.snapshot import Snapshot
 from sits.routing.contract import Contract
 from sits.routing.plan import Choice
 from sits.routing.target import Target, capabilities_of
@@ -39,6 +40,7 @@ class Table:
     __slots__ = (
         "_choices",
         "_loop",
+        "_standing",
         "authenticator",
         "breakers",
         "caches",
@@ -67,6 +69,7 @@ class Table:
         self.authenticator = authenticator
         self.live = 0
         self.secrets: list[str] = []
+        self._standing = standing
         self.targets = {name: self._target(model, engine_of) for name, model in snapshot.models.items()}
         self.engines = frozenset(target.engine for target in self.targets.values())
         made: dict[int, Choice] = {}
@@ -74,7 +77,7 @@ class Table:
         for name, resolved in snapshot.names.items():
             choice = made.get(id(resolved))
             if choice is None:
-                choice = made[id(resolved)] = self._choice(resolved)
+                choice = made[id(resolved)] = compiled(resolved, self.targets, snapshot, standing)
             self._choices[name] = choice
         self.requested = {name: lines_of([(b"x-sits-requested", name.encode())]) for name in self._choices}
         """What answers say of the name that was asked for, in wire form."""
@@ -107,12 +110,6 @@ class Table:
             raise SitsError(Code.MODEL_NOT_FOUND, f"there is no model {name[:200]!r}{hint}", param="model")
         return found
 
-    def _choice(self, resolved: Resolved) -> Choice:
-        backends = [(self.targets[model.metadata.name], weight) for model, weight in resolved.backends]
-        fallbacks = [self.targets[model.metadata.name] for model in resolved.fallbacks]
-        attempts = resolved.route.spec.attempts if resolved.route is not None else None
-        return Choice(resolved.route, backends, fallbacks, attempts)
-
     def _target(self, model: Model, engine_of: EngineOf) -> Target:
         """The target of a model; what is missing for it is said by its engine, so that all others still serve."""
         spec, name = model.spec, model.metadata.name
@@ -137,6 +134,7 @@ class Table:
             told=lines_of([(b"x-sits-served", (spec.upstream_model or name).encode()), (b"x-sits-target", name.encode())]),
             model=model,
             contract=contract,
+            state=self._standing.state(model),
         )
 
     def _headers(self, model: Model) -> Headers:

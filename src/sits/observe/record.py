@@ -36,12 +36,51 @@ class Attempt(msgspec.Struct, gc=False):
     """Why it was asked: first, next, again, larger, hedge, continuation."""
 
 
-class Draw(msgspec.Struct, frozen=True, gc=False):
-    """A weighted choice, complete enough to be made again: the first whose running weight exceeds `number` x the sum."""
+class Scored(msgspec.Struct, frozen=True, gc=False):
+    """What one score gave each of those who took part, 0 to 100."""
+
+    name: str
+    weight: float
+    given: tuple[float, ...]
+
+
+class Draw(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A choice among several, complete enough to be made again; lists are in the order of `weights`."""
 
     weights: tuple[tuple[str, float], ...]
+    """Who took part, with the weights of the route."""
     number: float
+    """The random number in [0, 1), or the place on the ring."""
     chosen: str
+    policy: str = "weighted"
+    seen: tuple[float, ...] = ()
+    """What the policy saw of each: costs, of which the least is taken, or shares by which one is drawn."""
+    scores: tuple[Scored, ...] = ()
+    totals: tuple[float, ...] = ()
+    """The sum of the scores by weight, of each."""
+    leaning: str = ""
+    """Why only some of them were looked at for the first place."""
+    explored: bool = False
+    """The first was drawn alike from all, to learn."""
+    explore: float = 0.0
+    """The share of requests that are."""
+
+
+class Wish(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What was understood of a request, where its route looks at that."""
+
+    domain: str = ""
+    confidence: float | None = None
+    stage: str = ""
+    """Who said so: quick, deep, recent, header."""
+    complexity: float | None = None
+    tier: str = ""
+    tokens: int = 0
+    exact: bool = False
+    """Whether the tokens were counted by the model's own tokenizer."""
+    region: str = ""
+    adapter: str = ""
+    qps: float = 0.0
 
 
 class Record(msgspec.Struct, gc=False, omit_defaults=True):
@@ -68,6 +107,9 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True):
     filtered: list[tuple[str, str]] = []
     """(target, why it was not considered)."""
     draw: Draw | None = None
+    rule: str = ""
+    """The rule of the route whose backends these were; empty where none counted."""
+    wish: Wish | None = None
     version: int = 0
     snapshot: str = ""
     """Hash of the configuration that the exchange was pinned to."""

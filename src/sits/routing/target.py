@@ -7,13 +7,14 @@ engine, complete constant headers, deadlines.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sits.dialects.base import UpstreamDialect
 from sits.engines.base import Deadlines, Engine
 from sits.inner.ask import Operation
 from sits.resources.kinds import Model
 from sits.routing.contract import Contract
+from sits.routing.policies.state import TargetState
 
 CHAT_LIKE: frozenset[Operation] = frozenset(("chat", "responses", "messages", "count_tokens"))
 EVERYTHING = frozenset(
@@ -52,6 +53,8 @@ class Target:
     """What answers say of this target, in wire form: x-sits-served and x-sits-target."""
     model: Model
     contract: Contract | None = None
+    state: TargetState = field(default_factory=TargetState)
+    """How busy and how quick it is; outlives the snapshot."""
 
 
 def capabilities_of(model: Model) -> frozenset[str]:

@@ -1,21 +1,68 @@
-"""The contract of a policy: which of these targets is asked first."""
+"""The contract of a policy: which of these targets is asked first.
+
+A choice is made in two steps, so that it can be recorded and made again: what the policy sees of each target (`seen`), and which
+one follows from that and a random number (`chosen`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal
 
 from sits.routing.policies.state import TargetState
 
+Way = Literal["least", "share"]
+UNSEEN = 1e300
+"""The cost of a target that was not looked at."""
 
-class Policy(Protocol):
+
+class Policy:
     """One way to choose. An object serves one route: it may keep a place or a table, and is not shared.
 
     Pure but for that: time and chance are passed in, so that a simulator runs the same code as a gateway.
     """
 
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
-        """The index of the one to ask. `states` is not empty; `weights` are above 0 and as many; `draw` is in [0, 1).
+    way: Way = "least"
+    """What `seen` returns: costs, of which the least is asked, or shares by which one is drawn."""
+
+    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+        """A cost or a share for each. `states` is not empty; `weights` are above 0 and as many; `draw` is in [0, 1).
 
         Weights are those of the route: a target that two routes share has one state and two weights.
         """
+        raise NotImplementedError
+
+    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
+        """The index of the one to ask."""
+        seen = self.seen(states, weights, draw, now)
+        return least(seen, draw) if self.way == "least" else by_share(seen, draw)
+
+
+def chosen(way: str, seen: Sequence[float], draw: float) -> int:
+    """The index that follows from what a policy has seen."""
+    return least(seen, draw) if way == "least" else by_share(seen, draw)
+
+
+def least(costs: Sequence[float], draw: float) -> int:
+    """The index of the least cost; of several, the first one from where `draw` falls, so that chance decides."""
+    size = len(costs)
+    index = best = int(draw * size)
+    low = UNSEEN
+    for _ in range(size):
+        cost = costs[index]
+        if cost < low:
+            low, best = cost, index
+        index += 1
+        if index == size:
+            index = 0
+    return best
+
+
+def by_share(shares: Sequence[float], draw: float) -> int:
+    """The index under which `draw` falls."""
+    at = draw * sum(shares)
+    for index, share in enumerate(shares):
+        at -= share
+        if at < 0.0:
+            return index
+    return len(shares) - 1  # the sum was rounded up

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from math import log10
 
+from sits.routing.policies.base import Policy
 from sits.routing.policies.state import TargetState
-from sits.routing.policies.turns import by_weight
 
 REFRESH = 0.2
 _SURGE = 2.0
@@ -23,7 +22,7 @@ def formula(latency_ms: float, per_second: float) -> float:
     return 0.6 * quick + 0.4 * min(5.0, per_second / 1e6 * 0.8)
 
 
-class DynamicWeights:
+class DynamicWeights(Policy):
     """Drawn by the formula's weights times the declared ones.
 
     Decay on surge: while the route's rate is more than twice the usual one, the weights move halfway to their mean at each
@@ -31,26 +30,21 @@ class DynamicWeights:
     change no share.)
     """
 
-    __slots__ = ("_at", "_bounds", "_picked", "_seen", "_spread", "_usual")
+    way = "share"
 
     def __init__(self) -> None:
-        self._bounds: list[float] = []
+        self._shares: list[float] = []
         self._seen: list[int] = []
         self._at: float = -1e9
         self._picked: int = 0
         self._usual: float = 0.0
         self._spread: float = 1.0
 
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
-        if now - self._at >= REFRESH or len(self._bounds) != len(states):
+    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+        if now - self._at >= REFRESH or len(self._shares) != len(states):
             self._refresh(states, weights, now)
         self._picked += 1
-        bounds = self._bounds
-        at = draw * bounds[-1]
-        for index, bound in enumerate(bounds):
-            if at < bound:
-                return index
-        return by_weight(weights, draw)
+        return self._shares
 
     def _refresh(self, states: Sequence[TargetState], weights: Sequence[float], now: float) -> None:
         span = min(max(now - self._at, REFRESH), 60.0)
@@ -65,7 +59,6 @@ class DynamicWeights:
         ]
         mean = sum(raw) / len(raw)
         spread = self._spread
-        shares = [(mean + (one - mean) * spread) * weight for one, weight in zip(raw, weights, strict=True)]
-        self._bounds = list(accumulate(shares))
+        self._shares = [(mean + (one - mean) * spread) * weight for one, weight in zip(raw, weights, strict=True)]
         self._seen = [state.seen for state in states]
         self._at, self._picked = now, 0

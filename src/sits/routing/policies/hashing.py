@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from math import ceil
 
+from sits.routing.policies.base import UNSEEN, Policy
 from sits.routing.policies.state import TargetState
 
 POINTS = 64
@@ -26,14 +27,23 @@ def place(key: bytes) -> float:
     return (int.from_bytes(blake2b(key, digest_size=8).digest(), "big") >> 11) / (1 << 53)
 
 
-class BoundedHash:
+def ring(names: Sequence[str], weights: Sequence[float]) -> tuple[list[float], list[int]]:
+    """The places on the ring in order, and which of the names has each."""
+    mean = sum(weights) / len(weights)
+    points = []
+    for index, name in enumerate(names):
+        for number in range(min(_MOST_POINTS, max(1, round(POINTS * weights[index] / mean)))):
+            points.append((place(f"{name}#{number}".encode()), index))
+    points.sort()
+    return [at for at, _ in points], [index for _, index in points]
+
+
+class BoundedHash(Policy):
     """`draw` is the place of the session, or of the prompt's beginning, in place of chance.
 
     `names` are those of all targets of the route by their state; a target keeps its places whoever else is there, so that only
     the keys of one that goes move.
     """
-
-    __slots__ = ("_factor", "_names", "_rings")
 
     def __init__(self, names: dict[TargetState, str], factor: float = 1.25) -> None:
         if factor <= 1.0:
@@ -42,34 +52,34 @@ class BoundedHash:
         self._factor: float = factor
         self._rings: dict[tuple[tuple[TargetState, ...], tuple[float, ...]], tuple[list[float], list[int]]] = {}
 
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
+    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+        """How many steps along the ring each is away; further than all others where it is full."""
         key = (tuple(states), tuple(weights))
-        ring = self._rings.get(key)
-        if ring is None:
-            ring = self._ring(key)
-        places, owners = ring
+        known = self._rings.get(key)
+        if known is None:
+            known = self._ring(key)
+        places, owners = known
         under_way = 1
         for state in states:
             under_way += state.outstanding
         each = self._factor * under_way / sum(weights)
-        size = len(owners)
+        size, many = len(owners), len(states)
+        costs = [UNSEEN] * many
         start = bisect_right(places, draw)
+        met = 0
         for step in range(size):
             index = owners[(start + step) % size]
-            if states[index].outstanding < ceil(each * weights[index]):
-                return index
-        return owners[start % size]
+            if costs[index] == UNSEEN:
+                full = states[index].outstanding >= ceil(each * weights[index])
+                costs[index] = float(met + many if full else met)
+                met += 1
+                if not full or met == many:
+                    break
+        return costs
 
     def _ring(self, key: tuple[tuple[TargetState, ...], tuple[float, ...]]) -> tuple[list[float], list[int]]:
         states, weights = key
-        mean = sum(weights) / len(weights)
-        points = []
-        for index, state in enumerate(states):
-            name = self._names[state]
-            for number in range(min(_MOST_POINTS, max(1, round(POINTS * weights[index] / mean)))):
-                points.append((place(f"{name}#{number}".encode()), index))
-        points.sort()
         if len(self._rings) >= _RINGS:
             del self._rings[next(iter(self._rings))]
-        ring = self._rings[key] = ([at for at, _ in points], [index for _, index in points])
-        return ring
+        made = self._rings[key] = ring([self._names[state] for state in states], weights)
+        return made

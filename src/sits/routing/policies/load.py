@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp
 
+from sits.routing.policies.base import UNSEEN, Policy
 from sits.routing.policies.state import MEMORY, TargetState
 
 FEW = 16
@@ -21,45 +22,33 @@ _QUEUE = 8.0
 joined it: close to full, one second of waiting costs many. 8 to 16 did alike in simulations, 2 worse."""
 
 
-class LeastConnections:
+class LeastConnections(Policy):
     """The fewest under way for its weight."""
 
-    __slots__ = ()
-
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
-        size = len(states)
-        index = best = int(draw * size)  # who is looked at first wins a tie
-        least = 1e300
-        for _ in range(size):
-            # With the one that would be added, or a small target is as good as a big one whenever both are idle.
-            cost = (states[index].outstanding + 1) / weights[index]
-            if cost < least:
-                least, best = cost, index
-            index += 1
-            if index == size:
-                index = 0
-        return best
+    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+        # With the one that would be added, or a small target is as good as a big one whenever both are idle.
+        return [(states[index].outstanding + 1) / weights[index] for index in range(len(states))]
 
 
-class PeakEwma:
+class PeakEwma(Policy):
     """Of two that are drawn, the one with less to do: under way, times a latency that goes up at once and down slowly.
 
     Two choices: Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", IEEE TPDS 2001. The cost is that of
     Finagle's `Balancers.p2cPeakEwma`.
     """
 
-    __slots__ = ()
-
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
+    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
         size = len(states)
-        if size == 1:
-            return 0
         at = draw * size
         one = int(at)
-        two = int((at - one) * (size - 1))
-        if two >= one:
-            two += 1
-        return one if _peak(states[one], now) / weights[one] <= _peak(states[two], now) / weights[two] else two
+        costs = [UNSEEN] * size
+        costs[one] = _peak(states[one], now) / weights[one]
+        if size > 1:
+            two = int((at - one) * (size - 1))
+            if two >= one:
+                two += 1
+            costs[two] = _peak(states[two], now) / weights[two]
+        return costs
 
 
 def _peak(state: TargetState, now: float) -> float:
@@ -71,35 +60,31 @@ def _peak(state: TargetState, now: float) -> float:
     return peak * exp((state.noted - now) / MEMORY) * (outstanding + 1)
 
 
-class LeastExpected:
+class LeastExpected(Policy):
     """Where the request is expected to end soonest, by the line of each target.
 
     `share` is how much of what it makes the others slower counts beside its own time, `queue` what a second in line counts. 0 and
     1 are what is best for this request (shortest expected delay: Banawan and Zeidat, 1992).
     """
 
-    __slots__ = ("_queue", "_share")
-
     def __init__(self, share: float = 0.0, queue: float = 1.0) -> None:
         self._share: float = share
         self._queue: float = queue
 
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
+    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
         size = len(states)
+        if size <= FEW:
+            return [self.cost(states[index], now) / weights[index] for index in range(size)]
         at = draw * size
-        index = best = int(at)
-        looked, step = size, 1
-        if size > FEW:
-            looked, step = FEW, 1 + int((at - index) * (size - 1))
-        least = 1e300
-        for _ in range(looked):
-            cost = self.cost(states[index], now) / weights[index]
-            if cost < least:
-                least, best = cost, index
+        index = int(at)
+        step = 1 + int((at - index) * (size - 1))
+        costs = [UNSEEN] * size
+        for _ in range(FEW):
+            costs[index] = self.cost(states[index], now) / weights[index]
             index += step
             if index >= size:
                 index -= size
-        return best
+        return costs
 
     def cost(self, state: TargetState, now: float) -> float:
         """What a request there is thought to cost, in seconds, before the weight. The least is picked."""
@@ -128,8 +113,6 @@ class LeastExpected:
 
 class LeastAdded(LeastExpected):
     """Where the request adds least to the time of all, its own and that of those beside and behind it: our own policy."""
-
-    __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__(1.0, _QUEUE)

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sits.routing.policies.base import Policy, by_share
 from sits.routing.policies.state import TargetState
 
+by_weight = by_share
 
-class RoundRobin:
+
+class RoundRobin(Policy):
     """One after the other, weights or not."""
-
-    __slots__ = ("_next",)
 
     def __init__(self) -> None:
         self._next: int = 0
 
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
-        index = self._next % len(states)
-        self._next = index + 1
-        return index
+    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+        """How many turns each has to wait."""
+        size = len(states)
+        turn = self._next % size
+        self._next = turn + 1
+        return [float((index - turn) % size) for index in range(size)]
 
 
-class WeightedRoundRobin:
+class WeightedRoundRobin(Policy):
     """In turns by weight, spread evenly: nginx's smooth weighted round robin (nginx commit 52327e0, 2012)."""
-
-    __slots__ = ("_credit",)
 
     def __init__(self) -> None:
         self._credit: list[float] = []
 
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
+    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+        """What each has not had of its turns, as a cost; of equals the first one comes first."""
         credit = self._credit
         if len(credit) != len(weights):
             credit = self._credit = [0.0] * len(weights)
@@ -40,24 +42,16 @@ class WeightedRoundRobin:
             credit[index] += weight
             if credit[index] > credit[best]:
                 best = index
+        costs = [-one for one in credit]
+        costs[best] -= 1e-9 * total
         credit[best] -= total
-        return best
+        return costs
 
 
-class Drawn:
+class Drawn(Policy):
     """By chance, by weight."""
 
-    __slots__ = ()
+    way = "share"
 
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
-        return by_weight(weights, draw)
-
-
-def by_weight(weights: Sequence[float], draw: float) -> int:
-    """The index under which `draw` falls."""
-    at = draw * sum(weights)
-    for index, weight in enumerate(weights):
-        at -= weight
-        if at < 0.0:
-            return index
-    return len(weights) - 1  # the sum was rounded up
+    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+        return list(weights)

@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 from sits.resources.kinds import Model
 from sits.routing.policies.state import TargetState
+from sits.routing.scheduling.compiling import mypyc_attr
+from sits.routing.scheduling.seen import CostSeen, LatencySeen
 
 Varies = Literal["never", "tick", "request"]
 """How often what a score says of the same facet can change: with the configuration only, five times a second, each request."""
@@ -51,11 +53,14 @@ class Facts:
 
     __slots__ = (
         "adapter",
+        "beginnings",
         "body",
         "colour",
         "complexity",
+        "confidence",
         "domain",
         "draw",
+        "exact",
         "headers",
         "key",
         "needs",
@@ -65,6 +70,7 @@ class Facts:
         "qps",
         "region",
         "session",
+        "stage",
         "team",
         "tier",
         "tokens",
@@ -90,12 +96,18 @@ class Facts:
         self.adapter: str = ""
         self.domain: str = ""
         """What it wants; empty where nobody has read it, `unknown` where it is none of the declared domains."""
+        self.confidence: float = 0.0
+        """How likely that is right, 0 to 1."""
+        self.stage: str = ""
+        """Who said so: quick, deep, recent, header."""
         self.complexity: float = -1.0
         """0 to 1; below 0 where nobody has measured it."""
         self.tier: str = ""
         """tiny, base, heavy; empty where nobody has measured it."""
         self.tokens: int = 0
         """Tokens of the prompt: exact, or an upper bound; 0 where nobody has counted."""
+        self.exact: bool = False
+        """Whether the tokens were counted by the model's own tokenizer."""
         self.wanted_output: int = 0
         """Tokens that the client allows for the answer; 0 where it says nothing."""
         self.qps: float = 0.0
@@ -103,12 +115,21 @@ class Facts:
         self.draw: float = 0.0
         """The random number in [0, 1) of this choice."""
         self.now: float = 0.0
+        self.beginnings: list[int] | None = None
+        """Digests of how the body begins, once somebody has asked for them (`sits.routing.scheduling.affinity`)."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Filter:
-    """Leaves candidates out. Subclass it; one object serves one route."""
+    """Leaves candidates out. Subclass it; one object serves one route.
+
+    `name` and `strict` are read once, when the route is made.
+    """
 
     name: str = ""
+    strict: bool = True
+    """Where it would leave nobody, nobody is asked. One that is not strict is passed over then, and comes after those that are
+    and after health."""
 
     def asks(self, facts: Facts) -> bool:
         """PreFilter: whether this request is any of its business; `keep` is not called where not."""
@@ -119,8 +140,12 @@ class Filter:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Score:
-    """Says what is for a candidate. Subclass it; one object serves one route."""
+    """Says what is for a candidate. Subclass it; one object serves one route.
+
+    `name`, `varies` and `scale` are read once, when the route is made.
+    """
 
     name: str = ""
     varies: Varies = "request"
@@ -149,11 +174,26 @@ class Score:
 class Made:
     """What a plugin is made from. `settings` are those of its use in the route; it raises ValueError for those it cannot use."""
 
-    __slots__ = ("candidates", "route", "settings", "snapshot")
+    __slots__ = ("before", "candidates", "costs", "latencies", "route", "settings", "snapshot")
 
-    def __init__(self, route: str, candidates: Sequence[Candidate], settings: Mapping[str, Any], snapshot: Any) -> None:
-        self.route = route
-        self.candidates = candidates
-        self.settings = settings
-        self.snapshot = snapshot
+    def __init__(
+        self,
+        route: str,
+        candidates: Sequence[Candidate],
+        settings: Mapping[str, Any],
+        snapshot: Any,
+        costs: CostSeen | None = None,
+        latencies: LatencySeen | None = None,
+        before: Sequence[Score] = (),
+    ) -> None:
+        self.route: str = route
+        self.candidates: Sequence[Candidate] = candidates
+        self.settings: Mapping[str, Any] = settings
+        self.snapshot: Any = snapshot
         """The `sits.resources.snapshot.Snapshot` in force: domains, for instance."""
+        self.costs: CostSeen | None = costs
+        """What requests did cost, by target; None where nobody says."""
+        self.latencies: LatencySeen | None = latencies
+        """How long answers took, by target; None where nobody says."""
+        self.before: Sequence[Score] = before
+        """The scores of this route under the configuration before, for one that has learned something to go on from it."""

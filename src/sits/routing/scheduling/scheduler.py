@@ -1,18 +1,24 @@
 """Choosing among candidates by filters and scores: the way of every request whose route has any.
 
-Compiled for a snapshot. What does not vary by request is added up once and kept by facet for a tick; a request adds what does,
-and takes the highest. A plugin that fails says nothing, and the request goes on without it: `Fence` sees to that.
+Compiled for a snapshot. What does not vary by request is asked once for a facet and kept, for a tick where it varies by tick, and
+the sums of it are kept too: a request adds what does vary, and takes the highest. A plugin that fails says nothing, and the
+request goes on without it: the fence around it sees to that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 from sits.routing.scheduling.base import BEST, TICK, Candidate, Facts, Filter, Score
-from sits.routing.scheduling.scale import scaled
+from sits.routing.scheduling.scale import normalised, scale_of
 
 MOST_FACETS = 256
-"""Sums that are kept: so many combinations of facets, then all are made anew."""
+"""Facets of a score, and combinations of them, that are kept: then all are made anew."""
+HEALTH = "health"
+"""By whom those are left out whose breakers are open."""
+Part = tuple[str, float, Sequence[float]]
+"""A score's name, its weight, and what it gave each candidate, 0 to 100."""
 
 
 class Weighed:
@@ -26,9 +32,10 @@ class Weighed:
 
 
 class Decision:
-    """What was chosen and all that it came from; indices are those of the candidates of the route."""
+    """What was chosen and all that it came from; indices are those of the candidates of the route. Nothing in it is to be
+    changed: much of it is shared with other decisions."""
 
-    __slots__ = ("explored", "filtered", "kept", "order", "parts", "totals")
+    __slots__ = ("by", "explored", "filtered", "kept", "order", "parts", "totals", "waived")
 
     def __init__(
         self,
@@ -36,30 +43,80 @@ class Decision:
         kept: Sequence[int],
         filtered: list[tuple[int, str]],
         totals: list[float],
-        parts: list[tuple[str, float, Sequence[float]]],
+        parts: list[Part],
         explored: bool,
+        by: Sequence[str] = (),
+        waived: Sequence[str] = (),
     ) -> None:
         self.order: list[int] = order
         """Whom to ask, best first; empty where nobody is left."""
         self.kept: Sequence[int] = kept
+        """Those who were left, in the order of the candidates."""
         self.filtered: list[tuple[int, str]] = filtered
+        """Who was left out and why, in words that go on from the name; empty words for health."""
         self.totals: list[float] = totals
-        """The sums, of all candidates."""
-        self.parts: list[tuple[str, float, Sequence[float]]] = parts
-        """Of each score: its name, its weight, and what it gave each candidate, 0 to 100."""
+        """The sums, of all candidates: parts by their share of the weight, 0 to 100. The weight of the route is not in it."""
+        self.parts: list[Part] = parts
         self.explored: bool = explored
         """The first one was drawn alike from all."""
+        self.by: Sequence[str] = by
+        """The names of the filters, as many as `filtered`."""
+        self.waived: Sequence[str] = waived
+        """The names of filters that are not strict, would have left nobody, and were passed over."""
 
 
-class _Kept:
+class _Sieve:
+    """A filter as a route uses it."""
+
+    __slots__ = ("filter", "name", "strict")
+
+    def __init__(self, one: Filter) -> None:
+        self.filter: Filter = one
+        self.name: str = str(_of(one, "name"))
+        self.strict: bool = bool(_of(one, "strict"))
+
+
+class _Use:
+    """A score as a route uses it; of one that does not vary by request, what it said."""
+
+    __slots__ = ("faceted", "name", "said", "scale", "score", "share", "ticks", "weight")
+
+    def __init__(self, one: Weighed, total: float) -> None:
+        self.score: Score = one.score
+        self.name: str = str(_of(one.score, "name"))
+        self.scale: str = scale_of(one.score)
+        self.weight: float = one.weight
+        self.share: float = one.weight / total
+        self.ticks: bool = _of(one.score, "varies") == "tick"
+        self.faceted: bool = _overrides(one.score, "facet")
+        self.said: dict[Hashable, tuple[int, list[float]]] = {}
+
+    def gives(self, facts: Facts, candidates: list[Candidate]) -> list[float]:
+        """What it gives each candidate now."""
+        return normalised(self.score.score(facts, candidates), self.scale)
+
+    def keeps(self, facts: Facts, candidates: list[Candidate], tick: int) -> list[float]:
+        """The same, or what it gave for this facet before, in this tick where it varies by tick."""
+        facet: Hashable = self.score.facet(facts) if self.faceted else None
+        found = self.said.get(facet)
+        if found is not None and (not self.ticks or found[0] == tick):
+            return found[1]
+        if found is None and len(self.said) >= MOST_FACETS:
+            self.said.clear()
+        given = self.gives(facts, candidates)
+        self.said[facet] = (tick, given)
+        return given
+
+
+class _Sum:
     """A sum that is kept, with its parts."""
 
-    __slots__ = ("parts", "sums", "until")
+    __slots__ = ("parts", "sums", "tick")
 
-    def __init__(self, sums: list[float], parts: list[tuple[str, float, Sequence[float]]], until: float) -> None:
+    def __init__(self, sums: list[float], parts: list[Part], tick: int) -> None:
         self.sums: list[float] = sums
-        self.parts: list[tuple[str, float, Sequence[float]]] = parts
-        self.until: float = until
+        self.parts: list[Part] = parts
+        self.tick: int = tick
 
 
 class Scheduler:
@@ -68,14 +125,17 @@ class Scheduler:
     __slots__ = (
         "_all",
         "_candidates",
-        "_every",
         "_explore",
-        "_facets",
-        "_filters",
-        "_kept",
+        "_faceted",
+        "_holders",
         "_live",
         "_slow",
-        "_total",
+        "_soft",
+        "_strict",
+        "_sums",
+        "_tick",
+        "_ticks",
+        "_until",
         "_weights",
     )
 
@@ -83,15 +143,26 @@ class Scheduler:
         self, candidates: Sequence[Candidate], filters: Sequence[Filter], scores: Sequence[Weighed], explore: float = 0.0
     ) -> None:
         self._candidates: list[Candidate] = list(candidates)
-        self._weights: list[float] = [one.weight for one in candidates]
-        self._filters: list[Filter] = list(filters)
-        self._slow: list[Weighed] = [one for one in scores if one.score.varies != "request"]
-        self._live: list[Weighed] = [one for one in scores if one.score.varies == "request"]
-        self._facets: list[Score] = [one.score for one in self._slow]
-        self._total: float = sum(one.weight for one in scores) or 1.0
+        weights = [one.weight for one in candidates]
+        self._weights: list[float] = [] if len(set(weights)) < 2 else weights
+        """Empty where they are all alike, and change no order."""
+        sieves = [_Sieve(one) for one in filters]
+        self._strict: list[_Sieve] = [one for one in sieves if one.strict]
+        self._soft: list[_Sieve] = [one for one in sieves if not one.strict]
+        total = sum([one.weight for one in scores]) or 1.0
+        uses = [_Use(one, total) for one in scores]
+        self._slow: list[_Use] = [one for one in uses if _of(one.score, "varies") != "request"]
+        self._live: list[_Use] = [one for one in uses if _of(one.score, "varies") == "request"]
+        self._faceted: list[Score] = [one.score for one in self._slow if one.faceted]
+        self._holders: list[Score] = [
+            one.score for one in uses if _overrides(one.score, "reserve") or _overrides(one.score, "release")
+        ]
         self._explore: float = explore
-        self._kept: dict[Hashable, _Kept] = {}
+        self._sums: dict[Hashable, _Sum] = {}
         self._all: list[int] = list(range(len(candidates)))
+        self._ticks: bool = any(one.ticks for one in self._slow)
+        self._tick: int = 0
+        self._until: float = -1e300
 
     @property
     def scores(self) -> list[Score]:
@@ -100,105 +171,169 @@ class Scheduler:
 
     def decide(self, facts: Facts, out: frozenset[str]) -> Decision:
         """Filter, score and order. Those whose names are in `out` are left out too, unless nobody else is left."""
-        candidates = self._candidates
-        kept: list[int] = self._all
+        kept = self._all
         filtered: list[tuple[int, str]] = []
-        for one in self._filters:
-            if one.asks(facts):
-                still: list[int] = []
-                for index in kept:
-                    why = one.keep(facts, candidates[index])
-                    if why:
-                        filtered.append((index, why))
-                    else:
-                        still.append(index)
-                kept = still
-        if out and kept:
-            well = [index for index in kept if candidates[index].name not in out]
-            if well and len(well) < len(kept):
-                filtered.extend((index, "") for index in kept if candidates[index].name in out)
-                kept = well
-        sums, parts = self._sum(facts)
-        return self._order(facts, kept, filtered, sums, parts)
+        by: list[str] = []
+        waived: list[str] = []
+        for sieve in self._strict:
+            if sieve.filter.asks(facts):
+                kept = self._sift(sieve, facts, kept, filtered, by, waived)
+        if out:
+            kept = self._well(out, kept, filtered, by)
+        for sieve in self._soft:
+            if sieve.filter.asks(facts):
+                kept = self._sift(sieve, facts, kept, filtered, by, waived)
+        known = self._known(facts)
+        sums, parts = known.sums, known.parts
+        if self._live:
+            parts = parts.copy()
+            for use in self._live:
+                given = use.gives(facts, self._candidates)
+                share = use.share
+                sums = [before + share * more for before, more in zip(sums, given, strict=True)]
+                parts.append((use.name, use.weight, given))
+        order, explored = self._order(facts.draw, kept, sums)
+        return Decision(order, kept, filtered, sums, parts, explored, by, waived)
 
-    def _sum(self, facts: Facts) -> tuple[list[float], list[tuple[str, float, Sequence[float]]]]:
-        known = self._slowly(facts)
-        live = self._live
-        if not live:
-            return known.sums, known.parts
-        sums = known.sums.copy()
-        parts = known.parts.copy()
-        candidates = self._candidates
-        share = 1.0 / self._total
-        for one in live:
-            given = scaled(one.score, facts, candidates)
-            weight = one.weight
-            each = weight * share
-            for index in range(len(sums)):
-                sums[index] += each * given[index]
-            parts.append((one.score.name, weight, given))
-        return sums, parts
+    def reserve(self, facts: Facts, candidate: Candidate) -> None:
+        """The candidate is being asked."""
+        for one in self._holders:
+            one.reserve(facts, candidate)
 
-    def _slowly(self, facts: Facts) -> _Kept:
-        facets = self._facets
-        key: Hashable = None
-        if len(facets) == 1:
-            key = facets[0].facet(facts)
-        elif facets:
-            key = tuple([one.facet(facts) for one in facets])
-        found = self._kept.get(key)
-        if found is not None and facts.now < found.until:
-            return found
-        if len(self._kept) >= MOST_FACETS:
-            self._kept.clear()
-        sums = [0.0] * len(self._candidates)
-        parts: list[tuple[str, float, Sequence[float]]] = []
-        until = 1e300
-        for one in self._slow:
-            given = scaled(one.score, facts, self._candidates)
-            for index in range(len(sums)):
-                sums[index] += one.weight / self._total * given[index]
-            parts.append((one.score.name, one.weight, given))
-            if one.score.varies == "tick":
-                until = facts.now + TICK
-        made = self._kept[key] = _Kept(sums, parts, until)
-        return made
+    def release(self, candidate: Candidate, ok: bool) -> None:
+        """It has answered, failed, or was given up: exactly once for each `reserve`."""
+        for one in self._holders:
+            one.release(candidate, ok)
 
-    def _order(
+    def chances(self, decision: Decision) -> list[float]:
+        """The chance that each of `decision.kept` had of being asked first; they add up to 1."""
+        kept, weights, sums = decision.kept, self._weights, decision.totals
+        if not kept:
+            return []
+        counted = [sums[index] * weights[index] if weights else sums[index] for index in kept]
+        best = max(counted)
+        ties = counted.count(best)
+        each = self._explore / len(kept)
+        return [each + ((1.0 - self._explore) / ties if one == best else 0.0) for one in counted]
+
+    def _sift(
         self,
+        sieve: _Sieve,
         facts: Facts,
         kept: list[int],
         filtered: list[tuple[int, str]],
-        sums: list[float],
-        parts: list[tuple[str, float, Sequence[float]]],
-    ) -> Decision:
+        by: list[str],
+        waived: list[str],
+    ) -> list[int]:
+        still: list[int] = []
+        dropped: list[tuple[int, str]] = []
+        for index in kept:
+            why = sieve.filter.keep(facts, self._candidates[index])
+            if why:
+                dropped.append((index, why))
+            else:
+                still.append(index)
+        if not dropped:
+            return kept
+        if not still and not sieve.strict:
+            waived.append(sieve.name)
+            return kept
+        filtered.extend(dropped)
+        by.extend([sieve.name] * len(dropped))
+        return still
+
+    def _well(self, out: frozenset[str], kept: list[int], filtered: list[tuple[int, str]], by: list[str]) -> list[int]:
+        well = [index for index in kept if self._candidates[index].name not in out]
+        if not well or len(well) == len(kept):
+            return kept
+        for index in kept:
+            if self._candidates[index].name in out:
+                filtered.append((index, ""))
+                by.append(HEALTH)
+        return well
+
+    def _known(self, facts: Facts) -> _Sum:
+        """What those scores add up to that do not vary by request."""
+        now = facts.now
+        if now >= self._until or now < self._until - TICK:  # a replay may go back
+            self._until = now + TICK
+            self._tick += 1
+        faceted = self._faceted
+        key: Hashable = None
+        if len(faceted) == 1:
+            key = faceted[0].facet(facts)
+        elif faceted:
+            key = tuple([one.facet(facts) for one in faceted])
+        found = self._sums.get(key)
+        if found is not None and (not self._ticks or found.tick == self._tick):
+            return found
+        if found is None and len(self._sums) >= MOST_FACETS:
+            self._sums.clear()
+        sums = [0.0] * len(self._candidates)
+        parts: list[Part] = []
+        for use in self._slow:
+            given = use.keeps(facts, self._candidates, self._tick)
+            share = use.share
+            sums = [before + share * more for before, more in zip(sums, given, strict=True)]
+            parts.append((use.name, use.weight, given))
+        made = self._sums[key] = _Sum(sums, parts, self._tick)
+        return made
+
+    def _order(self, draw: float, kept: list[int], sums: list[float]) -> tuple[list[int], bool]:
+        """The kept ones, best first, and whether the first was drawn."""
         size = len(kept)
-        if not size:
-            return Decision([], kept, filtered, sums, parts, False)
-        draw, explore = facts.draw, self._explore
+        if size < 2:
+            return kept.copy(), False
+        explore = self._explore
         explored = draw < explore
         if explored:
             draw /= explore  # again a number in [0, 1)
         elif explore > 0.0:
             draw = (draw - explore) / (1.0 - explore)
-        start = int(draw * size)
-        if start >= size:
-            start = size - 1
         weights = self._weights
+        counted = sums
+        if weights:
+            counted = [one * weight for one, weight in zip(sums, weights, strict=True)]
+        start = _at(draw, size)
         # Rotated, so that chance decides between those that are alike; sorting is stable.
         turned = kept[start:] + kept[:start]
         if explored:
-            first = turned[0]
-            rest = sorted(turned[1:], key=lambda index: -sums[index] * weights[index])
-            return Decision([first, *rest], kept, filtered, sums, parts, True)
-        turned.sort(key=lambda index: -sums[index] * weights[index])
-        return Decision(turned, kept, filtered, sums, parts, False)
+            rest = turned[1:]
+            rest.sort(key=counted.__getitem__, reverse=True)
+            return [turned[0], *rest], True
+        turned.sort(key=counted.__getitem__, reverse=True)
+        best = counted[turned[0]]
+        if counted[turned[1]] == best:
+            # Where not all are alike, rotating alone would favour those that come after a worse one.
+            ties = 2
+            while ties < size and counted[turned[ties]] == best:
+                ties += 1
+            if ties < size:
+                alike = sorted(turned[:ties])
+                start = _at(draw, ties)
+                return alike[start:] + alike[:start] + turned[ties:], False
+        return turned, False
+
+
+def _at(draw: float, size: int) -> int:
+    at = int(draw * size)
+    return at if at < size else size - 1  # the product may round up to the end
+
+
+def _of(one: object, what: str) -> Any:
+    """An attribute by its name: compiled code would see that of the class it knows, not that of a plugin's subclass."""
+    return getattr(one, what)
+
+
+def _overrides(score: Score, what: str) -> bool:
+    """Whether the class of a score has its own method of that name."""
+    return _of(type(score), what) is not _of(Score, what)
 
 
 def propensities(count: int, best: int, explore: float) -> list[float]:
-    """The chance that each of `count` candidates had of being asked first, where `best` is the highest."""
+    """The chance that each of `count` candidates had of being asked first, where `best` alone is the highest."""
     each = explore / count
     return [each + (1.0 - explore if index == best else 0.0) for index in range(count)]
 
 
-__all__ = ["BEST", "Decision", "Scheduler", "Weighed", "propensities"]
+__all__ = ["BEST", "HEALTH", "Decision", "Part", "Scheduler", "Weighed", "propensities"]

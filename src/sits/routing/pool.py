@@ -1,0 +1,191 @@
+"""A set of backends from which one is chosen: by a policy, or by filters and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from sits.routing.policies import POLICIES, BoundedHash, Policy, TargetState, place
+from sits.routing.policies.base import chosen
+from sits.routing.rule_watch import RuleWatch
+from sits.routing.scheduling.base import Candidate, Facts, Score
+from sits.routing.scheduling.scheduler import Decision, Scheduler
+from sits.routing.target import Target
+
+NOBODY: frozenset[str] = frozenset()
+LEFT_ALONE = "is left alone: its breaker is open"
+
+
+class Picked(msgspec.Struct, frozen=True):
+    """How one of several backends came to be asked first; complete enough to be made again."""
+
+    policy: str
+    """A name of `POLICIES`, `hash`, or `scores`."""
+    weighed: Sequence[tuple[Target, float]]
+    """Who took part, with what weight."""
+    number: float
+    """The random number in [0, 1), or the place of the session on the ring."""
+    seen: Sequence[float] = ()
+    """What the policy saw of each: costs or shares."""
+    decision: Decision | None = None
+    """Of filters and scores, where the route has any."""
+    leaning: str = ""
+    """Why only some of those who are left were looked at for the first place."""
+    explored: bool = False
+    """The first one was drawn alike from all, to learn."""
+    explore: float = 0.0
+    """The share of requests whose first one is."""
+
+
+class Pool:
+    """The drawable backends of a route or of one of its rules, compiled."""
+
+    __slots__ = (
+        "_by_name", "_explore", "_policy", "_reserving", "backends", "candidates", "name", "notes", "rule", "scheduler", "spare",
+        "states", "watch", "weights",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        backends: Sequence[tuple[Target, float]],
+        policy: str,
+        *,
+        rule: str = "",
+        scheduler: Scheduler | None = None,
+        candidates: Sequence[Candidate] = (),
+        bound: float = 1.25,
+        explore: float = 0.0,
+        watch: RuleWatch | None = None,
+    ) -> None:
+        drawable = [(target, weight) for target, weight in backends if weight > 0]
+        self.backends: tuple[Target, ...] = tuple(target for target, _ in drawable)
+        self.weights: tuple[float, ...] = tuple(weight for _, weight in drawable)
+        self.states: tuple[TargetState, ...] = tuple(target.state for target, _ in drawable)
+        self.spare: tuple[Target, ...] = tuple(target for target, weight in backends if weight <= 0)
+        self.name: str = policy
+        self.rule: str = rule
+        self.scheduler: Scheduler | None = scheduler
+        self.candidates: tuple[Candidate, ...] = tuple(candidates)
+        """Of the backends, in their order, where there is a scheduler."""
+        self.watch: RuleWatch | None = watch
+        """Who watches whether its targets are as its rule wants them."""
+        scores = scheduler.scores if scheduler is not None else []
+        self._reserving: list[Score] = [one for one in scores if type(one).reserve is not Score.reserve]
+        self._by_name: dict[str, Candidate] = {one.name: one for one in candidates}
+        self.notes: bool = watch is not None or bool(self._reserving)
+        """Whether it wants to know whom is asked, and what came of it."""
+        self._explore: float = explore
+        if policy == "hash":
+            self._policy: Policy = BoundedHash({target.state: target.name for target in self.backends}, bound)
+        else:
+            self._policy = POLICIES["weighted" if policy == "scores" else policy]()
+
+    def asked(self, facts: Facts | None, target: Target) -> None:
+        """A target is being asked: scores that keep count hear of it. `answered` follows, exactly once."""
+        candidate = self._by_name.get(target.name)
+        if candidate is not None and facts is not None:
+            for score in self._reserving:
+                score.reserve(facts, candidate)
+
+    def answered(self, target: Target, ok: bool, took: float, now: float, adapter: bool | None) -> None:
+        """It is over, after `took` seconds; `adapter` is whether an adapter that was asked for could be had (None: none was)."""
+        candidate = self._by_name.get(target.name)
+        if candidate is not None:
+            for score in self._reserving:
+                score.release(candidate, ok)
+        if self.watch is not None and target in self.backends:
+            if ok:
+                self.watch.note(took, now)
+            if adapter is not None:
+                self.watch.note_load(adapter, now)
+
+    def simply(self, kept: Sequence[int] | None, draw: float, now: float) -> tuple[list[Target], Picked | None]:
+        """The backends in the order in which they are to be tried, by the policy alone. `kept` are the indices of those who may
+        answer, two at the least or all."""
+        if kept is None:
+            backends: Sequence[Target] = self.backends
+            weights: Sequence[float] = self.weights
+            states: Sequence[TargetState] = self.states
+        else:
+            backends = [self.backends[index] for index in kept]
+            weights = [self.weights[index] for index in kept]
+            states = [self.states[index] for index in kept]
+        if len(backends) < 2:
+            return list(backends), None
+        explore = self._explore
+        explored = draw < explore
+        number = draw
+        if explored:
+            first = min(int(draw / explore * len(backends)), len(backends) - 1)
+            seen: list[float] = []
+        else:
+            if explore > 0.0:
+                number = (draw - explore) / (1.0 - explore)
+            seen = self._policy.seen(states, weights, number, now)
+            first = chosen(self._policy.way, seen, number)
+        rest = [index for index in range(len(backends)) if index != first]
+        if len(rest) > 1:
+            if seen and self._policy.way == "least":
+                rest.sort(key=seen.__getitem__)
+            else:
+                rest.sort(key=lambda index: -weights[index])
+        order = [backends[first], *[backends[index] for index in rest]]
+        return order, Picked(
+            self.name, tuple(zip(backends, weights, strict=True)), number, seen, explored=explored, explore=explore
+        )
+
+    def scheduled(
+        self, facts: Facts, out: frozenset[str], leans: Sequence[tuple[str, frozenset[int]]]
+    ) -> tuple[list[Target], Picked]:
+        """The same by filters, and by scores or the policy. Of `leans` each is a reason and the indices that it is for; the first
+        that leaves somebody counts."""
+        scheduler = self.scheduler
+        assert scheduler is not None
+        decision = scheduler.decide(facts, out)
+        order = decision.order
+        kept = decision.kept
+        leaning = ""
+        for why, those in leans:
+            if not decision.explored and len(those) < len(kept) and not those.isdisjoint(kept):
+                leaning = why
+                order = [*[index for index in order if index in those], *[index for index in order if index not in those]]
+                kept = [index for index in kept if index in those]
+                break
+        weighed = tuple((self.backends[index], self.weights[index]) for index in decision.kept)
+        if self.name == "scores" or len(decision.kept) < 2:
+            found = [self.backends[index] for index in order]
+            return found, Picked(self.name, weighed, facts.draw, (), decision, leaning, decision.explored, self._explore)
+        targets, picked = self.simply(sorted(kept), facts.draw, facts.now)
+        later = [self.backends[index] for index in order if index not in kept] if leaning else []
+        if picked is None:
+            return [*targets, *later], Picked(self.name, weighed, facts.draw, (), decision, leaning, explore=self._explore)
+        return [*targets, *later], msgspec.structs.replace(picked, decision=decision, leaning=leaning)
+
+
+def ring_place(by: str, facts: Facts, header: bytes) -> float:
+    """Where a request is on the ring of policy `hash`; its draw where it says nothing to go by."""
+    key = b""
+    if by == "session":
+        key = facts.session or facts.key.encode()
+    elif by == "key":
+        key = facts.key.encode()
+    elif by == "header":
+        key = facts.headers.get(header, b"")
+    elif by == "model":
+        key = facts.adapter.encode()
+    else:
+        key = facts.body[:PREFIX]
+    return place(key) if key else facts.draw
+
+
+PREFIX = 1024
+"""Bytes of a body that are how its prompt begins."""
+
+
+def indices_of(pool: Pool, names: frozenset[str] | Sequence[str], labels: Mapping[str, str]) -> frozenset[int]:
+    """Which backends have one of these names, or all of these labels."""
+    wanted = labels.items()
+    return frozenset(
+        index for index, one in enumerate(pool.candidates) if one.name in names or (labels and wanted <= one.labels.items())
+    )
