@@ -84,8 +84,8 @@ SHAPES = {
         "200 characters at the most"]),
     "Chinese": (MODEL + "  区域: 上海", [
         "m.yaml:6:3 spec.区域: unknown key; known here: engine, endpoint, upstreamModel, apiKey, headers, capabilities, domains, "
-        "description, promise, inputSchema, outputSchema, openapi, adapters, contextWindow, cost, region, zone, version, "
-        "healthCheckPath, deadlines, breaker, tls, local"]),
+        "description, promise, inputSchema, outputSchema, semantics, openapi, adapters, contextWindow, tokenizer, "
+        "cost, region, zone, version, healthCheckPath, vitals, health, deadlines, breaker, tls, local"]),
     "a secret is not shown": (MODEL + "  apiKey: sk-verysecret", [
         "m.yaml:6:11 spec.apiKey: this text is not env:NAME or file:PATH, never the secret itself"]),
     "a number as secret is not shown": (MODEL + "  apiKey: 98765", [

@@ -11,6 +11,7 @@ import msgspec
 from sits.resources.problem import ConfigError, Problem
 from sits.resources.reading import read
 from sits.resources.snapshot import Snapshot, compile_reading
+from sits.routing.scheduling.judging import use_faults
 
 
 @click.command()
@@ -23,7 +24,7 @@ def validate(path: pathlib.Path, as_json: bool, no_secrets: bool) -> None:
     snapshot: Snapshot | None = None
     problems: tuple[Problem, ...] = ()
     try:
-        snapshot = compile_reading(reading, 1, secrets=not no_secrets)
+        snapshot = compile_reading(reading, 1, secrets=not no_secrets, judge=use_faults)
     except ConfigError as error:
         problems = error.problems
     if as_json:

@@ -52,6 +52,9 @@ def _entry(x: Exchange, attempt: Attempt | None, number: int, final: bool, outco
     usage = usage_of(x, attempt)
     now = perf_counter()
     begun = attempt.sent if attempt is not None else x.admitted
+    price = x.table.prices[target.name].of(usage) if target is not None else 0
+    if x.facts is not None and target is not None and price is not None:
+        x.service.standing.costs.note(target.name, price * 1e-9)
     return Entry(
         outcome,
         status,
@@ -75,5 +78,5 @@ def _entry(x: Exchange, attempt: Attempt | None, number: int, final: bool, outco
         usage.cached if usage is not None else None,
         None,
         usage.reasoning if usage is not None else None,
-        x.table.prices[target.name].of(usage) if target is not None else 0,
+        price,
     )

@@ -2,62 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from sits.gateway.standing import Standing
 from sits.resources.backends import labels_of, stated
 from sits.resources.choosing import Backend
-from sits.resources.kinds import Model, Route
+from sits.resources.kinds import Model, Route, RouteSpec
 from sits.resources.snapshot import Resolved, Snapshot
+from sits.routing.leaning import NOWHERE, Leans, those
 from sits.routing.matching import Rule
-from sits.routing.plan import Choice
+from sits.routing.plan import Choice, everybody
 from sits.routing.policies import DEFAULT
 from sits.routing.pool import Pool
 from sits.routing.rule_watch import RuleWatch
 from sits.routing.scheduling.base import Candidate
+from sits.routing.scheduling.building import build
+from sits.routing.scheduling.scheduler import Scheduler
+from sits.routing.semantics import SemanticFilter
 from sits.routing.target import Target
 
 Weighted = Sequence[tuple[Model, float]]
+TIERS = ("tiny", "base", "heavy")
 
 
 def compiled(resolved: Resolved, targets: Mapping[str, Target], snapshot: Snapshot, standing: Standing) -> Choice:
-    """What a name stands for, ready for requests."""
-    route = resolved.route
-    fallbacks = [targets[model.metadata.name] for model in resolved.fallbacks]
+    """What a name stands for, ready for requests.
+
+    Raises:
+        ValueError: a filter or a score is not known, or cannot use its settings.
+    """
+    return _Compiling(resolved, targets, snapshot, standing).choice()
+
+
+class _Compiling:
+    """Of one name."""
+
+    def __init__(self, resolved: Resolved, targets: Mapping[str, Target], snapshot: Snapshot, standing: Standing) -> None:
+        self._resolved = resolved
+        self._targets = targets
+        self._snapshot = snapshot
+        self._standing = standing
+        self._name = resolved.name
+        models = [model for model, _ in resolved.backends]
+        models += [model for rule in resolved.rules for model, _ in rule]
+        self._thinks = _looked_into(resolved.route, [*models, *resolved.fallbacks])
+
+    def choice(self) -> Choice:
+        resolved, route = self._resolved, self._resolved.route
+        fallbacks = [self._targets[model.metadata.name] for model in resolved.fallbacks]
+        if route is None:
+            pool = self._pool(RouteSpec([Backend(self._name)]), resolved.backends, DEFAULT)
+            return Choice(None, pool, fallbacks, sieve=self._sieve([pool], fallbacks), thinks=self._thinks)
+        spec = route.spec
+        pool = self._pool(spec, resolved.backends, self._policy(spec, spec.backends))
+        rules = []
+        for index, (rule, backends) in enumerate(zip(spec.rules, resolved.rules, strict=True)):
+            watch = self._standing.rule_watch(self._name, rule)
+            name = rule.policy or self._policy(spec, rule.backends)
+            rules.append((Rule(index, rule, watch), self._pool(spec, backends, name, rule.name, watch)))
+        sieve = self._sieve([pool, *(own for _, own in rules)], fallbacks, spec)
+        return Choice(route, pool, fallbacks, spec.attempts, rules, sieve, thinks=self._thinks)
+
+    def _policy(self, spec: RouteSpec, backends: Sequence[Backend]) -> str:
+        if spec.policy is not None:
+            return spec.policy
+        return "scores" if spec.scores else "weighted" if stated(backends) else DEFAULT
+
+    def _pool(self, spec: RouteSpec, backends: Weighted, policy: str, rule: str = "", watch: RuleWatch | None = None) -> Pool:
+        weighed = [(self._targets[model.metadata.name], weight) for model, weight in backends]
+        offered: list[Candidate] = []
+        scheduler: Scheduler | None = None
+        leans = NOWHERE
+        if self._thinks:
+            offered = candidates(weighed)
+            scheduler = self._scheduler(f"{self._name}\n{rule}", spec, offered)
+            leans = self._leans(spec, offered)
+        return Pool(
+            weighed,
+            policy,
+            rule=rule,
+            scheduler=scheduler,
+            candidates=offered,
+            bound=spec.hash.bound,
+            explore=spec.explore,
+            watch=watch,
+            leans=leans,
+        )
+
+    def _scheduler(self, name: str, spec: RouteSpec, offered: Sequence[Candidate]) -> Scheduler:
+        standing = self._standing
+        contract = SemanticFilter.of(offered)
+        spec = self._there(spec)
+        before = standing.schedulers.get(name)
+        found = standing.schedulers[name] = build(
+            self._name,
+            spec,
+            offered,
+            self._snapshot,
+            filters=standing.plugins.filters,
+            scores=standing.plugins.scores,
+            costs=standing.costs,
+            latencies=standing.latencies,
+            before=before,
+            also=() if contract is None else (contract,),
+        )
+        return found
+
+    def _sieve(self, pools: Sequence[Pool], fallbacks: Sequence[Target], spec: RouteSpec | None = None) -> Scheduler | None:
+        """Who may answer, of everybody; None where nothing is asked before the backends."""
+        if not self._thinks:
+            return None
+        every = candidates((target, 1.0) for target in everybody(pools, fallbacks))
+        bare = RouteSpec([Backend(self._name)], filters=self._there(spec).filters if spec is not None else [])
+        contract = SemanticFilter.of(every)
+        return build(
+            self._name,
+            bare,
+            every,
+            self._snapshot,
+            filters=self._standing.plugins.filters,
+            costs=self._standing.costs,
+            latencies=self._standing.latencies,
+            also=() if contract is None else (contract,),
+        )
+
+    def _there(self, spec: RouteSpec) -> RouteSpec:
+        """The route without filters and scores that are not there: a plugin that comes back is used again."""
+        offered = self._standing.plugins
+        filters = [one for one in spec.filters if one.name in offered.filters]
+        scores = [one for one in spec.scores if one.name in offered.scores]
+        if len(filters) == len(spec.filters) and len(scores) == len(spec.scores):
+            return spec
+        return msgspec.structs.replace(spec, filters=filters, scores=scores)
+
+    def _leans(self, spec: RouteSpec, offered: Sequence[Candidate]) -> Leans:
+        domains: dict[str, frozenset[int]] = {}
+        if not any(one.name == "domain" for one in spec.scores):
+            for name, domain in self._snapshot.domains.items():
+                prefers = domain.spec.prefers
+                domains[name] = those(offered, prefers.models, prefers.labels)
+        tiers: dict[str, frozenset[int]] = {}
+        if spec.complexity is not None:
+            for tier in TIERS:
+                one = getattr(spec.complexity.tiers, tier)
+                if one is not None:
+                    tiers[tier] = those(offered, one.models, one.labels)
+        return Leans(domains, tiers)
+
+
+def _looked_into(route: Route | None, models: Iterable[Model]) -> bool:
+    """Whether more has to be known of requests than what they cannot do without."""
+    if any(model.spec.adapters or model.spec.semantics is not None for model in models):
+        return True
     if route is None:
-        return Choice(None, Pool(_weighed(resolved.backends, targets), DEFAULT), fallbacks)
+        return False
     spec = route.spec
-    pool = _pool(route, resolved.backends, spec.backends, targets)
-    rules = []
-    for index, (rule, backends) in enumerate(zip(spec.rules, resolved.rules, strict=True)):
-        watch = standing.rule_watch(route.metadata.name, rule)
-        own = _pool(route, backends, rule.backends, targets, rule.name, rule.policy, watch)
-        rules.append((Rule(index, rule, watch), own))
-    return Choice(route, pool, fallbacks, spec.attempts, rules)
+    return bool(
+        spec.rules
+        or spec.filters
+        or spec.scores
+        or spec.policy == "hash"
+        or spec.intent is not None
+        or spec.complexity is not None
+        or spec.context is not None
+    )
 
 
-def _pool(
-    route: Route,
-    backends: Weighted,
-    declared: Sequence[Backend],
-    targets: Mapping[str, Target],
-    rule: str = "",
-    policy: str | None = None,
-    watch: RuleWatch | None = None,
-) -> Pool:
-    spec = route.spec
-    weighed = _weighed(backends, targets)
-    name = policy or spec.policy
-    if name is None:
-        name = "scores" if spec.scores else "weighted" if stated(declared) else DEFAULT
-    return Pool(weighed, name, rule=rule, bound=spec.hash.bound, explore=spec.explore, watch=watch)
-
-
-def _weighed(backends: Weighted, targets: Mapping[str, Target]) -> list[tuple[Target, float]]:
-    return [(targets[model.metadata.name], weight) for model, weight in backends]
-
-
-def candidates(backends: Sequence[tuple[Target, float]]) -> list[Candidate]:
+def candidates(backends: Iterable[tuple[Target, float]]) -> list[Candidate]:
     """Those that can be chosen, as plugins see them."""
     found: list[Candidate] = []
     for target, weight in backends:

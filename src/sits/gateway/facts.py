@@ -35,6 +35,7 @@ def gathered(x: Exchange, choice: Choice) -> Facts:
     facts.session = headers.get(SESSION, b"")
     facts.region = headers.get(REGION, b"").decode("utf-8", "replace")
     facts.adapter = headers.get(ADAPTER, b"").decode("utf-8", "replace")
+    facts.wall = x.wall
     facts.now = now = perf_counter()
     facts.qps = choice.rate.note(now)
     facts.draw = x.service.random()

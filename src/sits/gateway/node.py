@@ -11,7 +11,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from sits.engines.base import Engine
 from sits.engines.remote.address import parse_address
@@ -47,10 +47,11 @@ from sits.observe.trace import request_id
 from sits.ports.bus import Bus, open_bus
 from sits.ports.store import open_store
 from sits.resources.kinds import Key, Model, SettingsSpec
-from sits.resources.problem import ConfigError
+from sits.resources.problem import ConfigError, Fault
 from sits.resources.secrets import SecretError, address
 from sits.resources.snapshot import Snapshot
 from sits.resources.watch import Reloader, Status, watch
+from sits.routing.scheduling.judging import use_faults
 from sits.security.keys import Authenticator, KeyIdentity
 from sits.state.database import Database
 from sits.state.ledger import Ledger, open_table
@@ -79,7 +80,7 @@ class Node:
         self.lines = LineWriter(_to_stderr, self.redactor, self.registry.records_dropped)
         self.sweep = Sweep()
         self.standing = Standing(self.registry, wall=self.wall, clock=time.perf_counter)
-        self.reloader = Reloader(config, registered=lambda: self._stored)
+        self.reloader = Reloader(config, registered=lambda: self._stored, judge=self._judge)
         self._data = data
         self._warm = warm
         self._worker = worker
@@ -336,6 +337,11 @@ class Node:
             self.loop,
             self.standing,
         )
+
+    def _judge(self, snapshot: Snapshot) -> Iterator[tuple[str, str, Fault]]:
+        """What routes say of filters and scores, by those that are there."""
+        offered = self.standing.plugins
+        return use_faults(snapshot, offered.filters, offered.scores)
 
     def _swap(self, old: Snapshot | None, new: Snapshot) -> None:
         """The reloader has a new snapshot: serve by it. What cannot be made into a table leaves the old one serving."""

@@ -190,6 +190,8 @@ def leave(x: Exchange, attempt: Attempt, error: SitsError | None) -> None:
         units = usage.output if usage is not None and usage.output is not None else 0
         first = attempt.first - attempt.sent if attempt.first else 0.0
         state.ended(over, over - attempt.sent, attempt.among, True, first, float(units))
+        if x.facts is not None:
+            x.service.standing.latencies.note(attempt.target.name, over - attempt.sent, over)
     elif ok is None:
         state.left(over)
     else:

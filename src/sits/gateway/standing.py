@@ -6,8 +6,10 @@ A table refers to it and never owns it, so that a reload forgets no breaker and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from sits.engines.base import Headers
 from sits.observe.metrics import Registry
@@ -20,6 +22,9 @@ from sits.resources.choosing import RouteRule, While
 from sits.resources.kinds import Model, SettingsSpec
 from sits.routing.policies import TargetState, Usual
 from sits.routing.rule_watch import RuleWatch
+from sits.routing.scheduling.builtin import FILTERS, SCORES, MakeFilter, MakeScore
+from sits.routing.scheduling.scheduler import Scheduler
+from sits.routing.scheduling.seen import CostSeen, LatencySeen
 from sits.routing.target import capabilities_of
 
 if TYPE_CHECKING:
@@ -28,13 +33,26 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sits.gateway")
 MOST_GATES = 10_000
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """Filters and scores by name: those that come with SITS, and those of plugins."""
+
+    filters: Mapping[str, MakeFilter]
+    scores: Mapping[str, MakeScore]
+
+
+BUILT_IN = Offered(FILTERS, SCORES)
 EMBEDS = frozenset(("embeddings",))
 
 
 class Standing:
     """One process's. `now` is seconds of the monotonic clock."""
 
-    __slots__ = ("_registry", "_usual", "breakers", "clock", "gates", "heard", "passing", "rules", "states", "switches")
+    __slots__ = (
+        "_registry", "_usual", "breakers", "clock", "costs", "gates", "heard", "latencies", "passing", "plugins", "rules",
+        "schedulers", "states", "switches",
+    )  # fmt: skip
 
     def __init__(self, registry: Registry, *, wall: Callable[[], float], clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -49,6 +67,14 @@ class Standing:
         """How busy and how quick each model is, by name."""
         self.rules: dict[tuple[str, str], RuleWatch] = {}
         """What must hold of the targets of rules, by route and rule."""
+        self.costs = CostSeen()
+        """What requests cost, by model, as they are billed."""
+        self.latencies = LatencySeen()
+        """How long nearly all answers take, by model."""
+        self.plugins: Offered = BUILT_IN
+        """The filters and scores that routes can use."""
+        self.schedulers: dict[str, Scheduler] = {}
+        """Of routes and rules, so that what their scores have learned goes on in the next configuration."""
         self._usual: dict[bool, Usual] = {}
         self.gates: dict[str, Gate] = {}
         """By the name of the route or model, where requests are admitted by class."""
@@ -115,6 +141,8 @@ class Standing:
         declared = {(name, rule.name) for name, route in table.snapshot.routes.items() for rule in route.spec.rules}
         for key in self.rules.keys() - declared:
             del self.rules[key]
+        for name in [one for one in self.schedulers if one.partition("\n")[0] not in table.names]:
+            del self.schedulers[name]
         for name in self.states.keys() - table.snapshot.models.keys():
             del self.states[name]
         gone = [name for name in self.gates if settings.qos is None or name not in table.names]

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from sits.resources.checks_choosing import choosing
+from sits.resources.checks_choosing import choosing, recording, telling
 from sits.resources.checks_experiments import EXPERIMENT_RULES
 from sits.resources.checks_reliability import classes, retries, rungs, shadows, switching
 from sits.resources.domains import Domain, domain_faults
@@ -260,10 +260,10 @@ def _cluster(settings: Settings) -> Iterator[Fault]:
 
 
 RULES: dict[type[Resource], Sequence[Callable[[Any], Iterable[Fault]]]] = {
-    Model: (_engine, _endpoint, _tls, _headers, _upstream_model, _sources, _figures, _schemas),
+    Model: (_engine, _endpoint, _tls, _headers, _upstream_model, _sources, _figures, _schemas, telling),
     Route: (choosing, retries, rungs, shadows),
     Key: (_expires,),
-    Settings: (_addresses, _cluster, classes),
+    Settings: (_addresses, _cluster, classes, recording),
     Domain: (domain_faults,),
     Switch: (switching,),
     Pressure: (pressure_faults,),

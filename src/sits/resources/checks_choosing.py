@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from sits.resources.backends import backend_faults, fallback_faults
 from sits.resources.choosing import Band, Match, RouteRule
-from sits.resources.kinds import Route
+from sits.resources.complexity import complexity_faults
+from sits.resources.context import context_faults, tokenizer_faults
+from sits.resources.kinds import Model, Route, Settings
 from sits.resources.problem import Fault, Path, quoted
+from sits.resources.tracing import trace_faults
+from sits.resources.units import units_faults
+from sits.resources.vitals import variables, vitals_faults
 
 
 def choosing(route: Route) -> Iterator[Fault]:
@@ -24,6 +31,7 @@ def choosing(route: Route) -> Iterator[Fault]:
         yield Fault(("spec", "scores"), "every weight is 0, so nothing counts", "give one score a weight above 0")
     if (spec.hash.by == "header") != (spec.hash.header is not None):
         yield Fault(("spec", "hash"), "`header` is the name of the header where `by` is header", at_key=True)
+    yield from _inside(route)
     names: set[str] = set()
     for index, rule in enumerate(spec.rules):
         where: Path = ("spec", "rules", index)
@@ -32,6 +40,37 @@ def choosing(route: Route) -> Iterator[Fault]:
         names.add(rule.name)
         yield from backend_faults(rule.backends, (*where, "backends"))
         yield from _matches(rule, where)
+
+
+def _inside(route: Route) -> Iterator[Fault]:
+    """Faults of what a route says of complexity, context and units. Names are checked where all backends are named."""
+    spec = route.spec
+    named = [backend.model for backend in spec.backends if backend.model is not None]
+    others = [backend.model for rule in spec.rules for backend in rule.backends if backend.model is not None]
+    whole = all(backend.model is not None for backend in [*spec.backends, *(one for rule in spec.rules for one in rule.backends)])
+    known = frozenset((*named, *others, *spec.fallbacks)) if whole else None
+    if spec.complexity is not None:
+        yield from complexity_faults(spec.complexity, known)
+    if spec.context is not None:
+        yield from context_faults(spec.context, known)
+    if spec.units is not None and whole:
+        for fault in units_faults(spec.units, named):
+            yield msgspec.structs.replace(fault, path=("spec", "units", *fault.path))
+
+
+def telling(model: Model) -> Iterator[Fault]:
+    """Faults of how a model tells of its load and its health, and of how its tokens are counted."""
+    spec = model.spec
+    known = variables(model.metadata.name, spec.upstream_model, spec.endpoint, spec.zone, spec.version)
+    yield from vitals_faults(spec.vitals, spec.health, known)
+    if spec.tokenizer is not None:
+        yield from tokenizer_faults(spec.tokenizer, spec.engine)
+
+
+def recording(settings: Settings) -> Iterator[Fault]:
+    """Faults of what is recorded of traffic."""
+    if settings.spec.trace is not None:
+        yield from trace_faults(settings.spec.trace, ("spec", "trace"))
 
 
 def matches_of(rule: RouteRule) -> list[Match]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -14,6 +15,10 @@ Example = Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
 FEWEST = 4
 """Examples from which a domain can be told from others at all; docs/intent.md says how many do well."""
 MOST = 2000
+UNKNOWN = "unknown"
+"""What a request of no domain is called."""
+DOMAINS_FOLDER = pathlib.Path(__file__).parent / "default_domains"
+"""Domains that come with the package, one file each, for who wants to begin with them; they are in force for nobody unasked."""
 
 
 class Prefers(Spec, frozen=True):
@@ -61,7 +66,7 @@ def examples_of(spec: DomainSpec) -> list[str]:
 def domain_faults(domain: Domain) -> Iterator[Fault]:
     """Enough examples and not too many, none twice, none that is said to be none; a name that is not taken."""
     spec = domain.spec
-    if domain.metadata.name == "unknown":
+    if domain.metadata.name == UNKNOWN:
         yield Fault(("metadata", "name"), "'unknown' is what a request of no domain is called", "choose another name")
     listed = examples_of(spec)
     if not FEWEST <= len(listed) <= MOST:

@@ -12,8 +12,11 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from sits.resources.choosing import Backend, FilterUse, HashSpec, IntentUse, PolicyName, RouteRule, ScoreUse
+from sits.resources.complexity import ComplexitySpec
+from sits.resources.context import ContextSpec, TokenizerSpec
 from sits.resources.domains import Domain
 from sits.resources.experiments import Experiment
+from sits.resources.registry import RegistrySpec
 from sits.resources.reliability import (
     BreakerSpec,
     HedgeSpec,
@@ -28,6 +31,10 @@ from sits.resources.reliability import (
     SubstituteSpec,
     Switch,
 )
+from sits.resources.semantics import SemanticSpec
+from sits.resources.tracing import TraceSpec
+from sits.resources.units import UnitsSpec
+from sits.resources.vitals import HealthSpec, VitalsSpec
 from sits.resources.vocabulary import (
     Budget,
     Capability,
@@ -143,12 +150,16 @@ class ModelSpec(Spec, frozen=True):
     """JSON Schema that a request for it must satisfy."""
     output_schema: dict[str, Any] | None = None
     """JSON Schema that its answer must satisfy."""
+    semantics: SemanticSpec | None = None
+    """What it can be asked about and on what grounds: its semantic contract."""
     openapi: dict[str, Any] | None = None
     """OpenAPI document of the server, for a model that is more than a language model."""
     adapters: list[str] = []
     """Names of adapters (LoRA) that the server has loaded for it."""
     context_window: Count | None = None
     """Tokens of prompt and answer together."""
+    tokenizer: TokenizerSpec | None = None
+    """How the tokens of its prompts are counted; estimated when not given, where its engine has no way to say it."""
     cost: Cost = Cost()
     """What it costs to use."""
     region: str | None = None
@@ -159,6 +170,10 @@ class ModelSpec(Spec, frozen=True):
     """Of the weights, in the owner's words."""
     health_check_path: str | None = None
     """Path that answers 2xx when the server is well; the engine's usual one when not given."""
+    vitals: VitalsSpec | None = None
+    """How its server tells of its load; as the engine usually does when not given."""
+    health: HealthSpec | None = None
+    """What Prometheus has to say of it before it is asked; nothing when not given."""
     deadlines: DeadlineSpec = DeadlineSpec()
     """Seconds for each part of an attempt."""
     breaker: BreakerSpec | None = None
@@ -254,6 +269,12 @@ class RouteSpec(Spec, frozen=True):
     """Other backends for some of the requests."""
     intent: IntentUse | None = None
     """Reading what requests want; where a rule or a score asks for the domain, as by default when not given."""
+    complexity: ComplexitySpec | None = None
+    """Whom requests are offered to first by how much they ask; not looked at when not given."""
+    context: ContextSpec | None = None
+    """What is done with prompts by their length; tokens are not counted when not given."""
+    units: UnitsSpec | None = None
+    """Merging and splitting the backends as units of one model; never when not given."""
     fallbacks: list[Name] = []
     """Tried in this order after the backends."""
     aliases: list[Name] = []
@@ -465,7 +486,13 @@ class SettingsSpec(Spec, frozen=True):
     colours: list[Name] = []
     """Traffic colours that metrics tell apart; others count together."""
     prometheus: str | None = None
-    """Base URL of a Prometheus server, for queries of Pressure resources."""
+    """Base URL of a Prometheus server, for queries of Pressure resources and of the health of models."""
+    plugins: str | None = None
+    """Folder of plugins that choose among backends, relative to this file; each `.py` in it is loaded, again when it changes."""
+    trace: TraceSpec | None = None
+    """Recording traffic for `sits replay`; nothing is recorded when not given."""
+    registry: RegistrySpec | None = None
+    """Grading of services as hot and cold; not graded when not given."""
     local_memory_mib: Count | None = None
     """The most memory that local models may take together; four fifths of what is free when not given."""
 

@@ -15,23 +15,27 @@ declarations give equal hashes on every node.
 from __future__ import annotations
 
 import hashlib
-import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
 from msgspec import structs
 
+from sits.resources.anchor import anchored_model, anchored_settings
 from sits.resources.backends import members
 from sits.resources.checks import is_reference, resource_faults
-from sits.resources.choosing import Backend
-from sits.resources.domains import Domain
+from sits.resources.checks_choosing import matches_of
+from sits.resources.choosing import Backend, Match
+from sits.resources.domains import UNKNOWN, Domain
 from sits.resources.kinds import Key, Model, Resource, Route, Settings, SettingsSpec
 from sits.resources.plain import plain
 from sits.resources.problem import ConfigError, Fault, Path, Problem, did_you_mean, nearest, quoted
 from sits.resources.reading import Declared, Reading
 from sits.resources.reliability import Pressure, Switch
 from sits.resources.secrets import SecretError, resolve
+
+Judge = Callable[["Snapshot"], "Iterable[tuple[str, str, Fault]]"]
+"""Sees what only a whole snapshot shows: kind and name of a resource, and a fault in it."""
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -91,13 +95,20 @@ def compile(
 
 
 def compile_reading(
-    reading: Reading, version: int, *, registered: Iterable[Resource | Declared] = (), secrets: bool = False
+    reading: Reading,
+    version: int,
+    *,
+    registered: Iterable[Resource | Declared] = (),
+    secrets: bool = False,
+    judge: Judge | None = None,
 ) -> Snapshot:
-    """As `compile`, of what was read from files; the problems of reading are among those raised."""
-    return _compile(reading, version, registered, secrets)
+    """As `compile`, of what was read from files; the problems of reading are among those raised, and what `judge` says."""
+    return _compile(reading, version, registered, secrets, judge)
 
 
-def _compile(reading: Reading, version: int, registered: Iterable[Resource | Declared], secrets: bool) -> Snapshot:
+def _compile(
+    reading: Reading, version: int, registered: Iterable[Resource | Declared], secrets: bool, judge: Judge | None = None
+) -> Snapshot:
     added = [_declared(resource, "(registered)") for resource in registered]
     everything = [*reading.declared, *added]
     # What was read from a file has been through these rules; a bare resource has not.
@@ -108,14 +119,21 @@ def _compile(reading: Reading, version: int, registered: Iterable[Resource | Dec
         problems += missing_secrets(everything)
     if reading.problems or problems:
         raise ConfigError(sorted({*reading.problems, *problems}, key=lambda p: (p.file, p.line, p.column, p.path, p.message)))
-    return _snapshot(everything, version)
+    snapshot = _snapshot(everything, version)
+    if judge is not None:
+        place = {(one.kind, one.name): one for one in everything}
+        found = [place[kind, name].problem(fault) for kind, name, fault in judge(snapshot)]
+        if found:
+            raise ConfigError(sorted(found, key=lambda p: (p.file, p.line, p.column, p.path, p.message)))
+    return snapshot
 
 
 def _snapshot(everything: Sequence[Declared], version: int) -> Snapshot:
-    anchored = {d.name: _anchored(d.resource, d.folder) for d in everything if isinstance(d.resource, Model)}
+    anchored = {d.name: anchored_model(d.resource, d.folder) for d in everything if isinstance(d.resource, Model)}
     routes = {d.name: d.resource for d in everything if isinstance(d.resource, Route)}
     keys = {d.resource.spec.sha256: d.resource for d in everything if isinstance(d.resource, Key)}
-    settings = next((d.resource.spec for d in everything if isinstance(d.resource, Settings)), SettingsSpec())
+    own = (anchored_settings(d.resource.spec, d.folder) for d in everything if isinstance(d.resource, Settings))
+    settings = next(own, SettingsSpec())
     return Snapshot(
         version,
         content_hash(d.resource for d in everything),
@@ -142,7 +160,7 @@ def missing_secrets(resources: Iterable[Declared]) -> list[Problem]:
     for declared in resources:
         if not isinstance(declared.resource, Model):
             continue
-        anchored = _anchored(declared.resource, declared.folder)
+        anchored = anchored_model(declared.resource, declared.folder)
         for path, reference in _references(anchored):
             try:
                 resolve(reference)
@@ -158,7 +176,9 @@ def _declared(resource: Resource | Declared, file: str) -> Declared:
 def anchored(declared: Declared) -> Resource:
     """The resource with its paths made absolute: as it may be read elsewhere than where its file lies."""
     resource = declared.resource
-    return _anchored(resource, declared.folder) if isinstance(resource, Model) else resource
+    if isinstance(resource, Settings):
+        return structs.replace(resource, spec=anchored_settings(resource.spec, declared.folder))
+    return anchored_model(resource, declared.folder) if isinstance(resource, Model) else resource
 
 
 def _references(model: Model) -> Iterator[tuple[Path, str]]:
@@ -204,11 +224,12 @@ def _relations(everything: Sequence[Declared], *, whole: bool) -> Iterator[Probl
         if isinstance(one.resource, Route):
             yield from _route_relations(one, one.resource, models, routes, aliases, whole)
     names = {*models, *routes, *aliases}
+    domains = {d.name for d in everything if isinstance(d.resource, Domain)}
+    known: dict[str, Collection[str]] = {"Model": models, "Route": routes, "Domain": domains}
     for one in everything:
-        for path, name, known in _references_of(one.resource, models, routes):
-            if whole and name not in known:
-                what = "Route" if known is routes else "Model"
-                yield one.problem(Fault(path, f"no {what} {quoted(name)}", did_you_mean(name, known)))
+        for path, name, kind in _references_of(one.resource):
+            if whole and name not in known[kind]:
+                yield one.problem(Fault(path, f"no {kind} {quoted(name)}", did_you_mean(name, known[kind])))
         # A key that was stored may name models that come and go; one in a file is checked.
         if isinstance(one.resource, Key) and one.document is not None:
             for index, name in enumerate(one.resource.spec.models or ()):
@@ -250,30 +271,41 @@ def _route_relations(
             aliases[alias] = one
 
 
-def _references_of(
-    resource: Resource, models: Mapping[str, Declared], routes: Mapping[str, Declared]
-) -> Iterator[tuple[Path, str, Mapping[str, Declared]]]:
+def _references_of(resource: Resource) -> Iterator[tuple[Path, str, str]]:
     """Where a resource names others that must be there (backends and fallbacks have more to say and are looked at apart)."""
     spec: Path = ("spec",)
     if isinstance(resource, Route):
+        yield from _domains_matched(resource)
         if resource.spec.shadow is not None:
-            yield (*spec, "shadow", "model"), resource.spec.shadow.model, models
+            yield (*spec, "shadow", "model"), resource.spec.shadow.model, "Model"
         if resource.spec.qos is not None and resource.spec.qos.replacement is not None:
-            yield (*spec, "qos", "replacement"), resource.spec.qos.replacement, models
+            yield (*spec, "qos", "replacement"), resource.spec.qos.replacement, "Model"
         if resource.spec.substitutes is not None:
             for index, name in enumerate(resource.spec.substitutes.candidates):
-                yield (*spec, "substitutes", "candidates", index), name, models
+                yield (*spec, "substitutes", "candidates", index), name, "Model"
     elif isinstance(resource, Switch):
-        yield (*spec, "from"), resource.spec.from_, models
-        yield (*spec, "to"), resource.spec.to, models
+        yield (*spec, "from"), resource.spec.from_, "Model"
+        yield (*spec, "to"), resource.spec.to, "Model"
         for index, name in enumerate(resource.spec.routes):
-            yield (*spec, "routes", index), name, routes
+            yield (*spec, "routes", index), name, "Route"
     elif isinstance(resource, Pressure):
         for index, name in enumerate(resource.spec.routes):
-            yield (*spec, "routes", index), name, routes
+            yield (*spec, "routes", index), name, "Route"
+    elif isinstance(resource, Model) and resource.spec.semantics is not None:
+        for index, name in enumerate(resource.spec.semantics.intents):
+            yield (*spec, "semantics", "intents", index), name, "Domain"
     elif isinstance(resource, Domain):
         for index, name in enumerate(resource.spec.prefers.models):
-            yield (*spec, "prefers", "models", index), name, models
+            yield (*spec, "prefers", "models", index), name, "Model"
+
+
+def _domains_matched(route: Route) -> Iterator[tuple[Path, str, str]]:
+    for number, rule in enumerate(route.spec.rules):
+        for place, match in enumerate(matches_of(rule)):
+            at: Path = ("match",) if isinstance(rule.match, Match) else ("match", place)
+            for index, name in enumerate(match.domain):
+                if name != UNKNOWN:
+                    yield ("spec", "rules", number, *at, "domain", index), name, "Domain"
 
 
 def _no_model(name: str, routes: Mapping[str, Declared]) -> str:
@@ -293,31 +325,3 @@ def _names(models: Mapping[str, Model], routes: Mapping[str, Route]) -> dict[str
         for word in (name, *route.spec.aliases):
             names[word] = resolved
     return names
-
-
-def _anchored(model: Model, folder: pathlib.Path | None) -> Model:
-    """The model with its paths made absolute."""
-    if folder is None:
-        return model
-    spec = model.spec
-
-    def path(value: str | None) -> str | None:
-        return None if value is None else str(folder / value)
-
-    def reference(value: str | None) -> str | None:
-        if value is None or not value.startswith("file:"):
-            return value
-        return f"file:{folder / value.removeprefix('file:')}"
-
-    def references(value: str | list[str]) -> str | list[str]:
-        return (reference(value) or value) if isinstance(value, str) else [reference(part) or part for part in value]
-
-    tls, local = spec.tls, spec.local
-    if tls is not None:
-        tls = structs.replace(tls, ca=path(tls.ca), cert=path(tls.cert), key=path(tls.key))
-    if local is not None:
-        library = None if local.library is None else references(local.library)
-        local = structs.replace(local, source=references(local.source), library=library)
-    headers = {name: (reference(value) or value) if is_reference(value) else value for name, value in spec.headers.items()}
-    changed = structs.replace(spec, api_key=reference(spec.api_key), headers=headers, tls=tls, local=local)
-    return structs.replace(model, spec=changed)

@@ -19,7 +19,7 @@ import msgspec
 from sits.resources.kinds import Resource
 from sits.resources.problem import ConfigError, Problem
 from sits.resources.reading import Declared, Reading, fingerprint, read
-from sits.resources.snapshot import Snapshot, compile_reading
+from sits.resources.snapshot import Judge, Snapshot, compile_reading
 
 Changed = Callable[[Snapshot | None, Snapshot], None]
 
@@ -50,8 +50,11 @@ class Reloader:
         *,
         registered: Callable[[], Iterable[Resource | Declared]] = tuple,
         secrets: bool = False,
+        judge: Judge | None = None,
     ) -> None:
         self.path = pathlib.Path(path)
+        self.judge = judge
+        """Says what is wrong with a snapshot as a whole, beside what the kinds themselves say."""
         self._registered = registered
         self._secrets = secrets
         self._reading = Reading((), ())
@@ -164,7 +167,7 @@ class Reloader:
 
     def _compiled(self, reading: Reading, registered: Iterable[Resource | Declared] | None) -> Snapshot:
         added = self._registered() if registered is None else registered
-        return compile_reading(reading, self._status.version + 1, registered=added, secrets=self._secrets)
+        return compile_reading(reading, self._status.version + 1, registered=added, secrets=self._secrets, judge=self.judge)
 
     def _take(self, reading: Reading, now: float) -> None:
         snapshot = self._compiled(reading, None)

@@ -5,7 +5,7 @@ Pure: the random number and the time are passed in, so that a recorded decision 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,12 +16,10 @@ from sits.routing.matching import Rule
 from sits.routing.pool import LEFT_ALONE, NOBODY, Picked, Pool, ring_place
 from sits.routing.rate import Rate
 from sits.routing.scheduling.base import Facts
+from sits.routing.scheduling.scheduler import Scheduler
 from sits.routing.target import Target, operation_capability
 
-__all__ = ["LEFT_ALONE", "NOBODY", "Choice", "Leans", "Plan", "after_too_long"]
-
-Leans = Callable[[Facts, Pool], Sequence[tuple[str, frozenset[int]]]]
-"""Who of a pool is to be asked first, and why: for each reason, the indices of its backends."""
+__all__ = ["LEFT_ALONE", "NOBODY", "Choice", "Plan", "after_too_long"]
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -51,8 +49,8 @@ class Choice:
 
     __slots__ = (
         "_every",
-        "_leans",
         "_only",
+        "_sieve",
         "attempts",
         "common",
         "fallbacks",
@@ -74,8 +72,12 @@ class Choice:
         fallbacks: Sequence[Target],
         attempts: int | None = None,
         rules: Sequence[tuple[Rule, Pool]] = (),
-        leans: Leans | None = None,
+        sieve: Scheduler | None = None,
+        *,
+        thinks: bool = False,
     ) -> None:
+        """`sieve` leaves out those who may not answer, of everybody: its candidates are `everybody(...)` of the same. Where
+        `thinks`, its requests are looked into even if nothing else asks for it."""
         self.route = route
         self.pool = pool
         self.rules = tuple(rules)
@@ -84,18 +86,15 @@ class Choice:
         self.attempts = attempts
         self.total = route.spec.total if route is not None else None
         self.rate = Rate()
-        self._leans = leans
+        self._sieve = sieve
         self.hash_header = (route.spec.hash.header or "").lower().encode() if route is not None else b""
-        others = [target for one in self.pools[1:] for target in (*one.backends, *one.spare)]
-        every = tuple(dict.fromkeys((*pool.backends, *self.fallbacks, *others), None))
+        every = everybody(self.pools, fallbacks)
         self._every = every
         self.order = tuple(target.name for target in every)
         """The names of everybody, backends first."""
         self.common = frozenset.intersection(*(target.capabilities for target in every)) if every else frozenset()
         """What every target can do: a request that needs no more is not filtered at all."""
-        self.thinks = (
-            bool(rules) or leans is not None or any(one.scheduler is not None or one.name == "hash" for one in self.pools)
-        )
+        self.thinks = thinks or bool(rules) or any(one.scheduler is not None or one.name == "hash" for one in self.pools)
         """Whether more has to be known of a request than what it needs: `decide` is to be asked instead of `plan`."""
         self._only = Plan(every[:attempts]) if len(pool.backends) == 1 and not self.thinks else None
 
@@ -145,14 +144,19 @@ class Choice:
                 pool = own
                 break
         if pool.name == "hash" and self.route is not None:
-            facts.draw = ring_place(self.route.spec.hash.by, facts, self.hash_header)
+            facts.draw = facts.place if facts.place >= 0.0 else ring_place(self.route.spec.hash.by, facts, self.hash_header)
         fallbacks: Sequence[Target] = self.fallbacks if pool is self.pool else (*pool.spare, *self.pool.backends, *self.fallbacks)
         filtered: list[tuple[str, str]] = []
-        if out or not facts.needs <= self.common:
+        if fallbacks and self._sieve is not None:
+            found = self._sieve.decide(facts, out)
+            allowed = {self._every[index] for index in found.kept}
+            ours = {target.name for target in fallbacks}
+            filtered = [(self._every[i].name, why or LEFT_ALONE) for i, why in found.filtered if self._every[i].name in ours]
+            fallbacks = [target for target in fallbacks if target in allowed]
+        elif out or not facts.needs <= self.common:
             fallbacks = [target for target in fallbacks if _able(target, facts.needs, out, filtered)]
         if pool.scheduler is not None:
-            leans = self._leans(facts, pool) if self._leans is not None else ()
-            targets, made = pool.scheduled(facts, out, leans)
+            targets, made = pool.scheduled(facts, out)
             picked: Picked | None = made
             assert made.decision is not None
             names = pool.backends
@@ -187,6 +191,13 @@ class Choice:
             return SitsError(Code.MODEL_UNAVAILABLE, f"no model has the labels that {self.name!r} asks for")
         reasons = "; ".join(f"{target} {reason}" for target, reason in dict.fromkeys(filtered))
         return SitsError(Code.UNSUPPORTED, f"nothing behind {self.name!r} can answer this request: {reasons}")
+
+
+def everybody(pools: Sequence[Pool], fallbacks: Sequence[Target]) -> tuple[Target, ...]:
+    """All targets of a choice: the backends of its route, what is asked after them, and the backends of its rules."""
+    own = pools[0]
+    others = [target for one in pools[1:] for target in (*one.backends, *one.spare)]
+    return tuple(dict.fromkeys((*own.backends, *own.spare, *fallbacks, *others), None))
 
 
 def _able(target: Target, wanted: frozenset[str], out: frozenset[str], filtered: list[tuple[str, str]]) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from sits.routing.leaning import NOWHERE, Leans
 from sits.routing.policies import POLICIES, BoundedHash, Policy, TargetState, place
 from sits.routing.policies.base import chosen
 from sits.routing.rule_watch import RuleWatch
@@ -42,8 +43,8 @@ class Pool:
     """The drawable backends of a route or of one of its rules, compiled."""
 
     __slots__ = (
-        "_by_name", "_explore", "_policy", "_reserving", "backends", "candidates", "name", "notes", "rule", "scheduler", "spare",
-        "states", "watch", "weights",
+        "_by_name", "_explore", "_policy", "_reserving", "backends", "candidates", "leans", "name", "notes", "rule", "scheduler",
+        "spare", "states", "watch", "weights",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +58,7 @@ class Pool:
         bound: float = 1.25,
         explore: float = 0.0,
         watch: RuleWatch | None = None,
+        leans: Leans | None = None,
     ) -> None:
         drawable = [(target, weight) for target, weight in backends if weight > 0]
         self.backends: tuple[Target, ...] = tuple(target for target, _ in drawable)
@@ -68,6 +70,7 @@ class Pool:
         self.scheduler: Scheduler | None = scheduler
         self.candidates: tuple[Candidate, ...] = tuple(candidates)
         """Of the backends, in their order, where there is a scheduler."""
+        self.leans: Leans = leans if leans is not None else NOWHERE
         self.watch: RuleWatch | None = watch
         """Who watches whether its targets are as its rule wants them."""
         scores = scheduler.scores if scheduler is not None else []
@@ -99,6 +102,10 @@ class Pool:
                 self.watch.note(took, now)
             if adapter is not None:
                 self.watch.note_load(adapter, now)
+
+    def recall(self, policy_of: Callable[[Policy], Policy]) -> None:
+        """Choose by another policy, made from its own one: a replay has one that is told what was seen."""
+        self._policy = policy_of(self._policy)
 
     def simply(self, kept: Sequence[int] | None, draw: float, now: float) -> tuple[list[Target], Picked | None]:
         """The backends in the order in which they are to be tried, by the policy alone. `kept` are the indices of those who may
@@ -135,18 +142,16 @@ class Pool:
             self.name, tuple(zip(backends, weights, strict=True)), number, seen, explored=explored, explore=explore
         )
 
-    def scheduled(
-        self, facts: Facts, out: frozenset[str], leans: Sequence[tuple[str, frozenset[int]]]
-    ) -> tuple[list[Target], Picked]:
-        """The same by filters, and by scores or the policy. Of `leans` each is a reason and the indices that it is for; the first
-        that leaves somebody counts."""
+    def scheduled(self, facts: Facts, out: frozenset[str]) -> tuple[list[Target], Picked]:
+        """The same by filters, and by scores or the policy. Of those whom the request leans to, the first that leaves somebody
+        counts."""
         scheduler = self.scheduler
         assert scheduler is not None
         decision = scheduler.decide(facts, out)
         order = decision.order
         kept = decision.kept
         leaning = ""
-        for why, those in leans:
+        for why, those in self.leans.of(facts):
             if not decision.explored and len(those) < len(kept) and not those.isdisjoint(kept):
                 leaning = why
                 order = [*[index for index in order if index in those], *[index for index in order if index not in those]]
@@ -181,11 +186,3 @@ def ring_place(by: str, facts: Facts, header: bytes) -> float:
 
 PREFIX = 1024
 """Bytes of a body that are how its prompt begins."""
-
-
-def indices_of(pool: Pool, names: frozenset[str] | Sequence[str], labels: Mapping[str, str]) -> frozenset[int]:
-    """Which backends have one of these names, or all of these labels."""
-    wanted = labels.items()
-    return frozenset(
-        index for index, one in enumerate(pool.candidates) if one.name in names or (labels and wanted <= one.labels.items())
-    )

@@ -31,6 +31,10 @@ class RuleWatch:
         self.failing = ""
         """What does not hold; empty while all does."""
 
+    def settle(self, failing: str) -> None:
+        """Say this from now on, whatever is noted: that is how it was when recorded traffic was served."""
+        self._counted, self._held, self.failing = float("inf"), not failing, failing
+
     def note(self, took: float, now: float) -> None:
         """An answer was complete after `took` seconds."""
         self._took.append((now, took))

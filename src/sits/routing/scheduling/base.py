@@ -66,6 +66,7 @@ class Facts:
         "needs",
         "now",
         "operation",
+        "place",
         "priority",
         "qps",
         "region",
@@ -74,6 +75,7 @@ class Facts:
         "team",
         "tier",
         "tokens",
+        "wall",
         "wanted_output",
     )
 
@@ -115,6 +117,10 @@ class Facts:
         self.draw: float = 0.0
         """The random number in [0, 1) of this choice."""
         self.now: float = 0.0
+        self.wall: float = 0.0
+        """Unix seconds."""
+        self.place: float = -1.0
+        """Its place on the ring of policy `hash`, where recorded traffic brings it along; below 0: to be worked out."""
         self.beginnings: list[int] | None = None
         """Digests of how the body begins, once somebody has asked for them (`sits.routing.scheduling.affinity`)."""
 

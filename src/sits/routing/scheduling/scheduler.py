@@ -7,7 +7,7 @@ request goes on without it: the fence around it sees to that.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from sits.routing.scheduling.base import BEST, TICK, Candidate, Facts, Filter, Score
@@ -163,6 +163,16 @@ class Scheduler:
         self._ticks: bool = any(one.ticks for one in self._slow)
         self._tick: int = 0
         self._until: float = -1e300
+
+    def recalled(self, filter_of: Callable[[Filter], Filter], score_of: Callable[[Score], Score]) -> Scheduler:
+        """The same with other filters and scores in the place of each: a replay has ones that are told what was said. The order
+        in which things are added up stays, and so does the last bit of every sum."""
+        filters = [filter_of(one.filter) for one in (*self._strict, *self._soft)]
+        uses = [*self._slow, *self._live]
+        made = Scheduler(self._candidates, filters, [Weighed(score_of(one.score), one.weight) for one in uses], self._explore)
+        for new, old in zip((*made._slow, *made._live), uses, strict=True):
+            new.share = old.share
+        return made
 
     @property
     def scores(self) -> list[Score]:

@@ -1,0 +1,225 @@
+"""Scores that send a request where something of it is remembered: the beginning of its prompt, or its session.
+
+A model server keeps the attention state of what it has read (prefix caching), so that a prompt that begins like one before is
+answered sooner by who has read that one. What each backend has read is remembered here by digests of how bodies begin, each of
+them made from the one before and the next block, so that one digest stands for all bytes up to its end. Nobody gets points who
+has more than its part under way: without that a popular beginning would bury one backend (as "cache-aware" routing does that
+looks at matches alone; bounds as in Mirrokni et al., SODA 2018).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import ceil
+
+from sits.routing.policies.hashing import place, ring
+from sits.routing.policies.state import TargetState
+from sits.routing.scheduling.base import BEST, Candidate, Facts, Made, Score
+from sits.routing.scheduling.settings import ScoreByPrefix, ScoreBySession, read
+
+EDGES = (0, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
+"""Bytes of a body up to which there is a digest. Beyond, a prompt is taken to go on as it began: 3 us are spent on it at most."""
+_MOST_BITS = 4096
+"""Backends that a memory tells apart before it begins anew."""
+
+
+def beginning(facts: Facts, count: int) -> int:
+    """The digest of the first `EDGES[count]` bytes; 0 where the body is shorter. Made once for a request.
+
+    Python's own hash of bytes: keyed anew in each process, so that nobody can make two beginnings look the same.
+    """
+    if len(facts.body) < EDGES[count]:
+        return 0
+    found = facts.beginnings
+    if found is None:
+        found = facts.beginnings = [0]
+    while len(found) <= count:
+        at = len(found)
+        found.append(hash((found[at - 1], facts.body[EDGES[at - 1] : EDGES[at]])))
+    return found[count]
+
+
+class Beginnings:
+    """Which backends have read which beginnings, as bits; what was not used for longest is forgotten.
+
+    Two tables take turns: what is used is in the young one, and when that is half of all, it becomes the old one. So nothing is
+    moved or searched for to forget something.
+    """
+
+    __slots__ = ("_bits", "_half", "_old", "_young")
+
+    def __init__(self, remembered: int) -> None:
+        self._half: int = max(1, remembered // 2)
+        self._young: dict[int, int] = {}
+        self._old: dict[int, int] = {}
+        self._bits: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def bit(self, name: str) -> int:
+        """The bit of a backend, the same whatever the configuration is."""
+        found = self._bits.get(name)
+        if found is None:
+            if len(self._bits) >= _MOST_BITS:
+                self._bits.clear()
+                self._young.clear()
+                self._old.clear()
+            found = self._bits[name] = 1 << len(self._bits)
+        return found
+
+    def keep(self, remembered: int) -> None:
+        """Remember so many from now on."""
+        self._half = max(1, remembered // 2)
+
+    def who(self, digest: int) -> int:
+        """The bits of those who have read it."""
+        found = self._young.get(digest)
+        return found if found is not None else self._old.get(digest, 0)
+
+    def learn(self, digest: int, bit: int) -> None:
+        """It is being read by this one, too."""
+        young = self._young
+        known = young.get(digest)
+        if known is None:
+            if len(young) >= self._half:
+                self._old = young
+                young = self._young = {}
+            young[digest] = self._old.get(digest, 0) | bit
+        elif not known & bit:
+            young[digest] = known | bit
+
+
+class PrefixAffinity(Score):
+    """The share of the body's beginning that the backend has been sent before; none for who has more than its part under way."""
+
+    name = "prefix-affinity"
+
+    def __init__(self, made: Made) -> None:
+        settings = read(ScoreByPrefix, made.settings)
+        memory: Beginnings | None = None
+        for before in made.before:
+            if isinstance(before, PrefixAffinity):
+                memory = before.memory
+                memory.keep(settings.remembered)
+        self.memory: Beginnings = memory if memory is not None else Beginnings(settings.remembered)
+        self._bits: list[int] = [self.memory.bit(one.name) for one in made.candidates]
+        self._states: list[TargetState] = [one.state for one in made.candidates]
+        weights = [one.weight for one in made.candidates]
+        whole = sum(weights)
+        self._parts: list[float] = [settings.cap * weight / whole for weight in weights]
+        self._none: list[float] = [0.0] * len(weights)
+
+    def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+        size = min(len(facts.body), EDGES[len(EDGES) - 1])
+        known, points = -1, 0.0
+        given: list[float] | None = None
+        for count in range(1, len(EDGES)):
+            digest = beginning(facts, count)
+            still = known & self.memory.who(digest) if digest else 0
+            if still != known:
+                if known > 0:
+                    given = self._marked(given, known & ~still, points)
+                known = still
+            if not still:
+                break
+            points = BEST * EDGES[count] / size
+        if known > 0:
+            given = self._marked(given, known, points)
+        return self._none if given is None else self._capped(given)
+
+    def _marked(self, given: list[float] | None, those: int, points: float) -> list[float]:
+        marked = self._none.copy() if given is None else given
+        for index, bit in enumerate(self._bits):
+            if those & bit:
+                marked[index] = points
+        return marked
+
+    def _capped(self, given: list[float]) -> list[float]:
+        under_way = 1
+        for state in self._states:
+            under_way += state.outstanding
+        for index, one in enumerate(given):
+            if one > 0.0 and self._states[index].outstanding >= ceil(self._parts[index] * under_way):
+                given[index] = 0.0
+        return given
+
+    def reserve(self, facts: Facts, candidate: Candidate) -> None:
+        bit, memory = self._bits[candidate.index], self.memory
+        for count in range(1, len(EDGES)):
+            digest = beginning(facts, count)
+            if digest == 0:
+                return
+            memory.learn(digest, bit)
+
+
+class SessionAffinity(Score):
+    """The backend that a session belongs to: by consistent hashing with bounded loads, on the ring of policy `hash`."""
+
+    name = "session"
+
+    def __init__(self, made: Made) -> None:
+        settings = read(ScoreBySession, made.settings)
+        if settings.by == "header" and not settings.header:
+            raise ValueError("`by: header` needs the name of the `header`")
+        self._by: str = settings.by
+        self._header: bytes = settings.header.lower().encode()
+        self._second: float = settings.second
+        self._states: list[TargetState] = [one.state for one in made.candidates]
+        weights = [one.weight for one in made.candidates]
+        whole = sum(weights)
+        self._parts: list[float] = [settings.bound * weight / whole for weight in weights]
+        places, owners = ring([one.name for one in made.candidates], weights)
+        self._places: list[float] = places
+        self._owners: list[int] = owners
+        self._none: list[float] = [0.0] * len(weights)
+
+    def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+        key = self._key(facts)
+        if not key:
+            return self._none
+        under_way = 1
+        for state in self._states:
+            under_way += state.outstanding
+        given = self._none.copy()
+        owners = self._owners
+        at, size = bisect_right(self._places, place(key)), len(owners)
+        first = -1
+        for step in range(size):
+            index = owners[(at + step) % size]
+            if index == first or self._states[index].outstanding >= ceil(self._parts[index] * under_way):
+                continue
+            if first >= 0:
+                given[index] = self._second
+                break
+            given[index] = BEST
+            first = index
+        return given
+
+    def _key(self, facts: Facts) -> bytes:
+        if self._by == "header":
+            return facts.headers.get(self._header, b"")
+        if self._by == "session" and facts.session:
+            return facts.session
+        return facts.key.encode("utf-8", "replace")
+
+
+class Random(Score):
+    """Chance, from the one draw of the request: a little of it beside other scores keeps gateways that see the same from all
+    choosing the same."""
+
+    name = "random"
+
+    def __init__(self, made: Made) -> None:
+        self._factors: list[float] = [
+            1e6 + (40_503 * one.index**2 + 2_654_435_761 * one.index) % 1_048_573 for one in made.candidates
+        ]
+
+    def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+        draw = facts.draw
+        given = []
+        for factor in self._factors:
+            product = draw * factor
+            given.append(BEST * (product - int(product)))
+        return given
