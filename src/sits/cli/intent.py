@@ -82,7 +82,8 @@ def evaluate(file: Path, data: Path, tuning: Path | None, as_json: bool) -> None
 @_FILE
 @_DATA
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write it there, for `eval --tuning`.")
-def tune(file: Path, data: Path, out: Path | None) -> None:
+@click.option("--use", is_flag=True, help="Put it into the data folder: a gateway reads by it from its next start.")
+def tune(file: Path, data: Path, out: Path | None, use: bool) -> None:
     """Set temperatures, thresholds and penalties by cross-validation on the queries of FILE whose split is not `test`; print them
     as JSON. Queries of the split `test` are not read."""
     from sits.state.intent import trial
@@ -95,6 +96,9 @@ def tune(file: Path, data: Path, out: Path | None) -> None:
     text = msgspec.json.encode(found).decode()
     if out is not None:
         out.write_text(text + "\n", encoding="utf-8")
+    if use:
+        (data / "intent").mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data / "intent" / "tuning.json").write_text(text + "\n", encoding="utf-8")
     click.echo(text)
 
 

@@ -176,6 +176,7 @@ class Admin:
         registry.cache_bytes.series("exact").value = caches.own.weight
         self._node.standing.measure()
         self._node.reliability.measure()
+        self._node.routing.measure()
         return self._node.registry.dump()
 
     def _own_record(self, request_id: str) -> bytes:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from sits.gateway.insight import everybody as everybody_of
+from sits.gateway.insight import reads_domain
 from sits.gateway.standing import Standing
 from sits.resources.backends import labels_of, stated
 from sits.resources.choosing import Backend
@@ -45,9 +47,7 @@ class _Compiling:
         self._snapshot = snapshot
         self._standing = standing
         self._name = resolved.name
-        models = [model for model, _ in resolved.backends]
-        models += [model for rule in resolved.rules for model, _ in rule]
-        self._thinks = _looked_into(resolved.route, [*models, *resolved.fallbacks])
+        self._thinks = _looked_into(resolved.route, everybody_of(resolved), snapshot)
 
     def choice(self) -> Choice:
         resolved, route = self._resolved, self._resolved.route
@@ -149,10 +149,10 @@ class _Compiling:
                 one = getattr(spec.complexity.tiers, tier)
                 if one is not None:
                     tiers[tier] = those(offered, one.models, one.labels)
-        return Leans(domains, tiers)
+        return Leans(domains, tiers, [one.name for one in offered])
 
 
-def _looked_into(route: Route | None, models: Iterable[Model]) -> bool:
+def _looked_into(route: Route | None, models: Sequence[Model], snapshot: Snapshot) -> bool:
     """Whether more has to be known of requests than what they cannot do without."""
     if any(model.spec.adapters or model.spec.semantics is not None for model in models):
         return True
@@ -164,9 +164,10 @@ def _looked_into(route: Route | None, models: Iterable[Model]) -> bool:
         or spec.filters
         or spec.scores
         or spec.policy == "hash"
-        or spec.intent is not None
         or spec.complexity is not None
         or spec.context is not None
+        or spec.explore
+        or reads_domain(route, models, snapshot)
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sits.gateway.insight import Insight
 from sits.resilience.attempts import Lateness, Rules
 from sits.resilience.qos.gate import Gate
 from sits.resources.kinds import Route
@@ -23,6 +24,7 @@ class Conduct:
         "continues",
         "gate",
         "hedge_seconds",
+        "insight",
         "ladder",
         "lateness",
         "priority",
@@ -33,8 +35,10 @@ class Conduct:
         "top",
     )
 
-    def __init__(self, route: Route | None, gate: Gate | None = None) -> None:
+    def __init__(self, route: Route | None, gate: Gate | None = None, insight: Insight | None = None) -> None:
         spec = route.spec if route is not None else None
+        self.insight = insight
+        """What has to be found out about its requests; None where nothing has."""
         hedge = spec.hedge if spec is not None else None
         self.continues = spec is not None and spec.on_broken_stream == "continue"
         self.rules = Rules(

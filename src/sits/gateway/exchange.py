@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sits.resilience.ladder import Rung
     from sits.resilience.qos.gate import Gate
     from sits.resilience.shadow.shadows import Lane
+    from sits.routing.learning.learner import Decision as Learned
 
 NO_HEADERS: Headers = []
 COMMENT = b": keep-alive\n\n"
@@ -87,6 +88,7 @@ class Exchange:
         "id",
         "id_field",
         "key",
+        "learned",
         "live",
         "more",
         "opened",
@@ -133,6 +135,8 @@ class Exchange:
         self.plan: Plan | None = None
         self.facts: Facts | None = None
         """What is known of the request, where its route looks at that."""
+        self.learned: Learned | None = None
+        """The choice that its outcome is to be learned from."""
         self.requested = ""
         self.attempt: Attempt | None = None
         self.attempts: list[Attempt] = []

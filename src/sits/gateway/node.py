@@ -29,6 +29,7 @@ from sits.gateway.pages import Pages
 from sits.gateway.recall import Caches
 from sits.gateway.registration import Registry as Registrar
 from sits.gateway.reliability import Reliability
+from sits.gateway.routing import Routing
 from sits.gateway.service import OPERATIONS, Service
 from sits.gateway.sessions import SessionPages
 from sits.gateway.siblings import Siblings
@@ -46,6 +47,7 @@ from sits.observe.redact import Redactor
 from sits.observe.trace import request_id
 from sits.ports.bus import Bus, open_bus
 from sits.ports.store import open_store
+from sits.ports.vectors import open_vectors
 from sits.resources.kinds import Key, Model, SettingsSpec
 from sits.resources.problem import ConfigError, Fault
 from sits.resources.secrets import SecretError, address
@@ -129,9 +131,7 @@ class Node:
         self.conversations = Conversations(self.sessions, self.store)
         self.meaning = Meaning(self.caches, self.store, self._name, self._data)
         await self._mean(table)
-        self.substituting = Substituting(
-            self._data, lambda: self.fleet.engine(embedding_model(), [], self.reloader.current.settings)
-        )
+        self.substituting = Substituting(self._data, self._embedding)
         self.caches.behind(self.substituting.want(snapshot), must=True)
         self._pages = Pages(self._check, self._request_id, self.redactor.text, OPERATIONS)
         self.service = Service(
@@ -161,6 +161,19 @@ class Node:
             name=self._name,
             worker=self._worker,
         )
+        self.routing = Routing(
+            self.service,
+            self.store,
+            self._data,
+            self._engine_for,
+            self._embedding,
+            lambda: open_vectors(
+                _address(settings.vectors), self._data, timeout=settings.state_seconds, namespace=settings.cluster.name
+            ),
+            name=self._name,
+            chance=self._chance.random,
+            tell=self.reliability.events.tell,
+        )
         self.redactor.learn(table.secrets)
         self._levels(snapshot)
         self.reloader.on_change(self._swap)
@@ -169,6 +182,7 @@ class Node:
         self.lines.start()
         self.caches.start()
         await self.reliability.start()
+        await self.routing.start()
         self._tick()
         self._tasks.append(self.loop.create_task(watch(self.reloader, self._stop, seen=self._looked)))
         self._tasks.append(self.loop.create_task(self._watch_state()))
@@ -181,12 +195,16 @@ class Node:
         """Answer what is not for the data plane, also what sibling workers ask."""
         admin = Admin(self)
         cache_pages = CachePages(self)
-        self.siblings = Siblings(self._data / "run", {**admin.topics, **self.reliability.topics, "purge": cache_pages.purge_here})
+        self.siblings = Siblings(
+            self._data / "run",
+            {**admin.topics, **self.reliability.topics, **self.routing.topics, "purge": cache_pages.purge_here},
+        )
         await self.siblings.start()
         self._fill(admin)
         cache_pages.add_to(self._pages)
         StatePages(self.meaning).add_to(self._pages)
         self.reliability.add_to(self._pages, self.siblings)
+        self.routing.add_to(self._pages, self.siblings)
         SessionPages(self.sessions, self.wall).add_to(self._pages)
         ResponsePages(self.conversations).add_to(self._pages)
 
@@ -197,6 +215,7 @@ class Node:
         await asyncio.gather(*self._tasks[:1], return_exceptions=True)
         self._timer.cancel()
         await self._pages.aclose()
+        await self.routing.aclose()
         await self.reliability.aclose()
         await self.sessions.aclose()
         if self._news is not None:
@@ -355,6 +374,7 @@ class Node:
         self._old.append(self.service.table)
         self.service.take(table)
         self.reliability.take(table)
+        self.routing.take(table)
         self.caches.behind(self._mean(table))
         self.caches.behind(self.substituting.want(new), must=True)
         self._levels(new)
@@ -394,6 +414,10 @@ class Node:
             await target.engine.probe(model.spec.health_check_path, target.deadlines)
         finally:
             self._probing.remove(table)
+
+    def _embedding(self) -> Engine:
+        """Asks the model that makes the gateway's own embeddings."""
+        return self.fleet.engine(embedding_model(), [], self.reloader.current.settings)
 
     def _engine_for(self, url: str) -> Engine:
         """Asks a server that is no model's: Prometheus."""
@@ -437,7 +461,8 @@ class Node:
         ended = [table for table in self._old if table.live == 0]
         self._old = [table for table in self._old if table.live > 0]
         needed = (self.service.table, *self._old, *self._probing)
-        await self.fleet.keep(engine for table in needed for engine in table.engines)
+        ours = self.routing.understanding.engines()
+        await self.fleet.keep([*(engine for table in needed for engine in table.engines), *ours])
         if ended and not self._old:
             snapshot = self.service.table.snapshot
             self.registry.retire({*snapshot.names, *snapshot.models})
@@ -454,6 +479,7 @@ class Node:
     def _tick(self) -> None:
         now = time.perf_counter()
         self.standing.tick(now)
+        self.routing.tick(now)
         self.sweep.run(now)
         self._timer = self.loop.call_later(TICK_SECONDS, self._tick)
 

@@ -145,7 +145,7 @@ def begin(x: Exchange, course: Course, target: Target, kind: Kind) -> Attempt | 
 
 def left_alone(x: Exchange) -> frozenset[str]:
     """Whose breakers are open by now."""
-    return x.service.breakers.out_of(x.choice.order) if x.choice is not None else NOBODY
+    return x.service.standing.out_of(x.choice.order) if x.choice is not None else NOBODY
 
 
 def once(x: Exchange, target: Target) -> bytes:

@@ -41,8 +41,10 @@ from sits.state.ledger import Ledger
 from sits.state.limits import Limiter
 
 if TYPE_CHECKING:
+    from sits.gateway.understanding import Understanding
     from sits.resilience.later import Later
     from sits.resilience.pressure import Pressures
+    from sits.state.outcomes import Outcomes
 
 _log = logging.getLogger("sits.gateway")
 
@@ -94,6 +96,10 @@ class Service:
         standing.declare(table)
         self.pressures: Pressures | None = None
         """The policies that act under pressure, once one is declared."""
+        self.understanding: Understanding | None = None
+        """Reads what requests want, once a Domain is declared."""
+        self.outcomes: Outcomes | None = None
+        """What routes learn from."""
         self.later: Later | None = None
         """Answers that are made later, once there is a store for them."""
         self.before_drain: list[Callable[[], Awaitable[None]]] = []

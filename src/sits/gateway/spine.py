@@ -111,11 +111,14 @@ def plan(x: Exchange) -> None:
     if "vision" not in choice.common and has_image(x.request.body):
         needs = needs | {"vision"}
     service = x.service
-    out = service.breakers.out_of(choice.order) if service.breakers.any_out else NOBODY
+    standing = service.standing
+    out = standing.out_of(choice.order) if standing.breakers.any_out or standing.ill else NOBODY
     if choice.thinks:
         x.plan = choice.decide(facts_of(x, choice, needs), out)
     else:
         x.plan = choice.plan(x.operation, needs, service.random(), perf_counter(), out)
+    if standing.ill and out and x.plan.filtered:
+        x.plan = msgspec.structs.replace(x.plan, filtered=[(name, standing.why(name, said)) for name, said in x.plan.filtered])
     if conduct.substitutes:
         stand_in(x, service.substituting.current, needs | {operation_capability(x.operation)}, out)
     if service.switches.live:

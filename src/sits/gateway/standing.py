@@ -21,6 +21,7 @@ from sits.resilience.switch.divert import Switches
 from sits.resources.choosing import RouteRule, While
 from sits.resources.kinds import Model, SettingsSpec
 from sits.routing.policies import TargetState, Usual
+from sits.routing.pool import LEFT_ALONE, NOBODY
 from sits.routing.rule_watch import RuleWatch
 from sits.routing.scheduling.builtin import FILTERS, SCORES, MakeFilter, MakeScore
 from sits.routing.scheduling.scheduler import Scheduler
@@ -30,6 +31,7 @@ from sits.routing.target import capabilities_of
 if TYPE_CHECKING:
     from sits.gateway.exchange import Exchange
     from sits.gateway.table import Table
+    from sits.gateway.vitals import VitalsWatch
 
 _log = logging.getLogger("sits.gateway")
 MOST_GATES = 10_000
@@ -51,7 +53,7 @@ class Standing:
 
     __slots__ = (
         "_registry", "_usual", "breakers", "clock", "costs", "gates", "heard", "latencies", "passing", "plugins", "rules",
-        "schedulers", "states", "switches",
+        "schedulers", "states", "switches", "vitals",
     )  # fmt: skip
 
     def __init__(self, registry: Registry, *, wall: Callable[[], float], clock: Callable[[], float]) -> None:
@@ -71,6 +73,8 @@ class Standing:
         """What requests cost, by model, as they are billed."""
         self.latencies = LatencySeen()
         """How long nearly all answers take, by model."""
+        self.vitals: VitalsWatch | None = None
+        """Who is not well by what Prometheus says."""
         self.plugins: Offered = BUILT_IN
         """The filters and scores that routes can use."""
         self.schedulers: dict[str, Scheduler] = {}
@@ -90,6 +94,23 @@ class Standing:
             spec.promise.latency_p95_ms,
             self.clock(),
         )
+
+    def out_of(self, names: tuple[str, ...]) -> frozenset[str]:
+        """Who of a route is left alone for now: breakers are open, or Prometheus says that they are not well."""
+        out = self.breakers.out_of(names) if self.breakers.any_out else NOBODY
+        vitals = self.vitals
+        return vitals.out_of(names, out) if vitals is not None and vitals.sick else out
+
+    @property
+    def ill(self) -> bool:
+        """Whether Prometheus says of anybody that it is not well."""
+        return self.vitals is not None and bool(self.vitals.sick)
+
+    def why(self, name: str, said: str) -> str:
+        """Why a target was left out: what Prometheus said of it, where only its being left alone is known."""
+        if said is not LEFT_ALONE or self.vitals is None or name not in self.vitals.sick:
+            return said
+        return f"is left alone: {self.vitals.reasons.get(name, 'it is not well')}"
 
     def state(self, model: Model) -> TargetState:
         """What is known of how busy and how quick a model is; new where nobody has asked it."""

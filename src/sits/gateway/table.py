@@ -14,6 +14,7 @@ from sits.engines.base import Deadlines, Engine, Headers, field_lines
 from sits.engines.unusable import UnusableEngine
 from sits.gateway.choices import compiled
 from sits.gateway.conduct import Conduct
+from sits.gateway.insight import Insight
 from sits.gateway.quotas import QuotaTable
 from sits.gateway.recall import route_cache
 from sits.gateway.standing import Standing
@@ -87,7 +88,7 @@ class Table:
         self.palette = Palette(settings.colours)
         """The colours that metrics tell apart."""
         self.breakers = {name: standing.breaker(model, settings) for name, model in snapshot.models.items()}
-        self.conducts = {choice.name: Conduct(choice.route, standing.gate(choice.name, settings)) for choice in made.values()}
+        self.conducts = {choice.name: self._conduct(choice, standing) for choice in made.values()}
         """How each choice deals with what goes wrong, by its own name."""
         self.prices = {name: price_of(model.spec.cost) for name, model in snapshot.models.items()}
         limited = {name: route.spec.quota for name, route in snapshot.routes.items() if route.spec.quota is not None}
@@ -109,6 +110,10 @@ class Table:
             hint = f"; did you mean {nearest!r}?" if nearest is not None else "; GET /v1/models lists what there is"
             raise SitsError(Code.MODEL_NOT_FOUND, f"there is no model {name[:200]!r}{hint}", param="model")
         return found
+
+    def _conduct(self, choice: Choice, standing: Standing) -> Conduct:
+        insight = Insight(self.snapshot.names[choice.name], choice, self.snapshot) if choice.thinks else None
+        return Conduct(choice.route, standing.gate(choice.name, self.snapshot.settings), insight)
 
     def _target(self, model: Model, engine_of: EngineOf) -> Target:
         """The target of a model; what is missing for it is said by its engine, so that all others still serve."""

@@ -23,15 +23,17 @@ def selected(labels: Mapping[str, str], models: Iterable[Model]) -> list[Model]:
 
 
 def members(backends: Iterable[Backend], models: Mapping[str, Model]) -> tuple[tuple[Model, float], ...]:
-    """The models of these backends with their weights. Who is named is not found by label once more."""
+    """The models of these backends with their weights. Who is named is not found by label once more; who is found by two has a
+    part of the weight of each."""
     backends = list(backends)
-    found: dict[str, float] = {backend.model: backend.share for backend in backends if backend.model is not None}
+    named: dict[str, float] = {backend.model: backend.share for backend in backends if backend.model is not None}
+    found: dict[str, float] = {}
     for backend in backends:
         if backend.model is None:
-            ours = [model.metadata.name for model in selected(backend.select, models.values())]
+            ours = [name for model in selected(backend.select, models.values()) if (name := model.metadata.name) not in named]
             for name in ours:
-                found.setdefault(name, backend.share / len(ours))
-    return tuple((models[name], weight) for name, weight in found.items())
+                found[name] = found.get(name, 0.0) + backend.share / len(ours)
+    return tuple((models[name], weight) for name, weight in (named | found).items())
 
 
 def stated(backends: Iterable[Backend]) -> bool:

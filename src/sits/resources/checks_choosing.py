@@ -29,7 +29,7 @@ def choosing(route: Route) -> Iterator[Fault]:
         yield Fault(("spec", "policy"), "'scores' needs `scores`", "name some", at_key=True)
     if spec.scores and sum(one.weight for one in spec.scores) <= 0:
         yield Fault(("spec", "scores"), "every weight is 0, so nothing counts", "give one score a weight above 0")
-    if (spec.hash.by == "header") != (spec.hash.header is not None):
+    if (spec.hash.by == "header") != bool(spec.hash.header):
         yield Fault(("spec", "hash"), "`header` is the name of the header where `by` is header", at_key=True)
     yield from _inside(route)
     names: set[str] = set()
@@ -38,6 +38,8 @@ def choosing(route: Route) -> Iterator[Fault]:
         if rule.name in names:
             yield Fault((*where, "name"), f"there is a rule {quoted(rule.name)} already", "rename one of them")
         names.add(rule.name)
+        if rule.policy == "scores" and not spec.scores:
+            yield Fault((*where, "policy"), "'scores' needs `scores` of the route", "name some there", at_key=True)
         yield from backend_faults(rule.backends, (*where, "backends"))
         yield from _matches(rule, where)
 
@@ -85,7 +87,9 @@ def _matches(rule: RouteRule, where: Path) -> Iterator[Fault]:
         if match == Match():
             yield Fault(here, "matches every request", "say which, or put these backends into the route")
         for key, band in (("promptTokens", match.prompt_tokens), ("qps", match.qps)):
-            if band is not None and empty(band):
+            if band == Band():
+                yield Fault((*here, key), "everything lies in this band", "give `from`, `below` or both")
+            elif band is not None and empty(band):
                 yield Fault((*here, key), "nothing lies in this band", "let `from` be less than `below`")
     if several and not matches_of(rule):
         yield Fault((*where, "match"), "the list is empty, so the rule never counts", "say which requests")

@@ -215,7 +215,9 @@ def _union(value: Any, info: inspect.UnionType, path: Path, note: _Note) -> Iter
     yield from _walk(value, options[0], path, note)
 
 
-_SHAPES: dict[type, tuple[type, ...]] = {inspect.StrType: (str,), inspect.ListType: (list,), inspect.DictType: (dict,)}
+_SHAPES: dict[type, tuple[type, ...]] = {
+    inspect.StrType: (str,), inspect.ListType: (list,), inspect.DictType: (dict,), inspect.StructType: (dict,),
+}  # fmt: skip
 
 
 def _list(value: Any, info: inspect.ListType, path: Path, note: _Note) -> Iterator[Fault]:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,8 @@ import msgspec
 from sits.resources.checks import resource_faults
 from sits.resources.conform import faults
 from sits.resources.document import Document, NotReadable
+from sits.resources.inference_route import KIND as INFERENCE_ROUTE
+from sits.resources.inference_route import Foreign, as_route
 from sits.resources.json_text import read_json
 from sits.resources.kinds import KINDS, Resource
 from sits.resources.problem import ConfigError, Fault, Path, Problem, did_you_mean, quoted, shown
@@ -210,6 +212,13 @@ def _resources(value: Any) -> Iterator[tuple[Any, Path]]:
 def _resource(value: Any, file: str, document: Document | None, prefix: Path) -> tuple[Declared | None, list[Problem]]:
     if _is_plain_pressure(value):
         value, document = _as_pressure(value), _as_spec(document, prefix)
+    elif isinstance(value, dict) and value.get("kind") == INFERENCE_ROUTE:
+        moved: dict[Path, Path] = {}
+        try:
+            value = as_route(value, moved)
+        except Foreign as error:
+            return None, [_problem(fault, file, document, prefix) for fault in error.faults]
+        document = _as_written(document, prefix, moved)
     kind = _kind(value)
     if isinstance(kind, Fault):
         return None, [_problem(kind, file, document, prefix)]
@@ -262,6 +271,19 @@ def _as_spec(document: Document | None, prefix: Path) -> Document | None:
         for places in (document.marks, document.keys)
     )
     return Document(document.value, document.marks | marks, document.keys | keys)
+
+
+def _as_written(document: Document | None, prefix: Path, moved: Mapping[Path, Path]) -> Document | None:
+    """The document with the places of what was read as something else also as those of what it was read as."""
+    if document is None:
+        return None
+    marks, keys = dict(document.marks), dict(document.keys)
+    for now, before in moved.items():
+        while before and (*prefix, *before) not in document.marks:
+            before = before[:-1]
+        marks[*prefix, *now] = document.where((*prefix, *before))
+        keys[*prefix, *now] = document.where((*prefix, *before), at_key=True)
+    return Document(document.value, marks, keys)
 
 
 def _kind(value: Any) -> type[Resource] | Fault:

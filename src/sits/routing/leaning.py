@@ -10,23 +10,38 @@ from sits.routing.scheduling.base import Candidate, Facts
 class Leans:
     """Of one pool: for each domain and each tier, the backends that come first. The others stay as later choices."""
 
-    __slots__ = ("_domains", "_tiers")
+    __slots__ = ("_domains", "_names", "_tiers")
 
-    def __init__(self, domains: Mapping[str, frozenset[int]], tiers: Mapping[str, frozenset[int]]) -> None:
+    def __init__(
+        self, domains: Mapping[str, frozenset[int]], tiers: Mapping[str, frozenset[int]], names: Sequence[str] = ()
+    ) -> None:
+        self._names: dict[str, frozenset[int]] = {name: frozenset((index,)) for index, name in enumerate(names)}
         self._domains: dict[str, frozenset[int]] = {name: those for name, those in domains.items() if those}
         self._tiers: dict[str, frozenset[int]] = {name: those for name, those in tiers.items() if those}
 
     def of(self, facts: Facts) -> list[tuple[str, frozenset[int]]]:
-        """A reason and the indices that it speaks for, the strongest first: domain and tier together, then the one, then the
-        other."""
+        """A reason and the indices that it speaks for, the strongest first: a backend that was learned to be best, then domain
+        and tier together, then the one, then the other."""
+        found: list[tuple[str, frozenset[int]]] = []
+        if facts.favoured:
+            one = self._names.get(facts.favoured)
+            if one is not None:
+                found.append((f"learned {facts.favoured}", one))
         domain, tier = self._domains.get(facts.domain), self._tiers.get(facts.tier)
         if domain is None:
-            return [] if tier is None else [(f"complexity {facts.tier}", tier)]
-        found = [(f"domain {facts.domain}", domain)]
+            if tier is not None:
+                found.append((f"complexity {facts.tier}", tier))
+            return found
         if tier is not None:
-            found.insert(0, (f"domain {facts.domain}, complexity {facts.tier}", domain & tier))
+            found.append((f"domain {facts.domain}, complexity {facts.tier}", domain & tier))
+        found.append((f"domain {facts.domain}", domain))
+        if tier is not None:
             found.append((f"complexity {facts.tier}", tier))
         return found
+
+    def has_tier(self, name: str) -> bool:
+        """Whether somebody stands for a tier."""
+        return name in self._tiers
 
 
 NOWHERE = Leans({}, {})

@@ -69,9 +69,9 @@ class Rule:
 
     def counts(self, facts: Facts) -> bool:
         """Whether this request is one of its own, and its targets are as they must be."""
-        if self.watch is not None and not self.watch.holds(facts.now):
+        if not any(one.matches(facts) for one in self._matchers):
             return False
-        return any(one.matches(facts) for one in self._matchers)
+        return self.watch is None or self.watch.takes(facts.now)
 
 
 def _ends(band: Band | None) -> tuple[float, float] | None:

@@ -18,38 +18,79 @@ FEWEST = 20
 
 class RuleWatch:
     """Of one rule. Once it does not hold, its targets are asked no more, so it holds again when what was seen has been forgotten:
-    then a few requests try. `now` is seconds of the monotonic clock."""
+    then a few requests try, and the others follow when these went well. `now` is seconds of the monotonic clock."""
 
-    __slots__ = ("_counted", "_held", "_loads", "_took", "conditions", "failing")
+    __slots__ = ("_again", "_counted", "_held", "_loads", "_settled", "_took", "_tries", "_unheard", "conditions", "failing")
 
     def __init__(self, conditions: While) -> None:
         self.conditions = conditions
         self._took: deque[tuple[float, float]] = deque(maxlen=MOST)
         self._loads: deque[tuple[float, bool]] = deque(maxlen=MOST)
-        self._counted = -1.0
-        self._held = True
-        self.failing = ""
+        self._counted: float = -1.0
+        self._held: bool = True
+        self._settled: bool = False
+        self._tries: int = -1
+        """Requests that may still try; below 0: all may."""
+        self._unheard: int = 0
+        """Of those that try, so many are to come back before all others follow."""
+        self._again: float = 0.0
+        """When others may try, if nothing was heard of the last ones."""
+        self.failing: str = ""
         """What does not hold; empty while all does."""
 
     def settle(self, failing: str) -> None:
         """Say this from now on, whatever is noted: that is how it was when recorded traffic was served."""
-        self._counted, self._held, self.failing = float("inf"), not failing, failing
+        self._settled, self._held, self.failing = True, not failing, failing
 
     def note(self, took: float, now: float) -> None:
         """An answer was complete after `took` seconds."""
         self._took.append((now, took))
+        self._heard()
+        limit = self.conditions.p99_below_ms
+        if limit is not None and took * 1e3 >= limit:
+            self._counted = -1.0
 
     def note_load(self, ok: bool, now: float) -> None:
         """A request for an adapter was answered, or refused because of it."""
         self._loads.append((now, ok))
+        if not ok:
+            self._counted = -1.0
 
     def holds(self, now: float) -> bool:
-        """Whether everything does; looked at four times a second."""
+        """Whether a request may follow the rule. Looked at four times a second, and at once when something went badly."""
+        if self._settled:
+            return self._held
         if now - self._counted >= 0.25:
             self._counted = now
-            self.failing = self._look(now)
-            self._held = not self.failing
-        return self._held
+            failing = self._look(now)
+            if not self._held and not failing:
+                self._try(now)
+            self.failing = failing
+            self._held = not failing
+        if self._tries == 0 and now >= self._again:
+            self._try(now)
+        return self._held and self._tries != 0
+
+    def takes(self, now: float) -> bool:
+        """The same, for a request that follows it then."""
+        if not self.holds(now):
+            return False
+        if self._tries > 0:
+            self._tries -= 1
+        return True
+
+    def _try(self, now: float) -> None:
+        """A few may follow it, and a few more when nothing has been heard of these for long."""
+        self._tries = self._unheard = FEWEST
+        self._again = now + SECONDS
+
+    def _heard(self) -> None:
+        """Another one has come back."""
+        if self._tries >= 0:
+            self._unheard -= 1
+            if self._unheard <= 0:
+                self._tries = -1
+                self._counted = -1.0
 
     def _look(self, now: float) -> str:
         took, loads = self._took, self._loads
@@ -59,11 +100,12 @@ class RuleWatch:
             loads.popleft()
         wanted = self.conditions
         if wanted.p99_below_ms is not None and len(took) >= FEWEST:
-            p99 = sorted(one for _, one in took)[min(len(took) - 1, int(0.99 * len(took)))] * 1e3
+            # The nearest rank, so that of a hundred answers one may be late.
+            p99 = sorted([one for _, one in took])[-(-99 * len(took) // 100) - 1] * 1e3
             if p99 >= wanted.p99_below_ms:
                 return f"p99 is {p99:.0f} ms, not below {wanted.p99_below_ms:g} ms"
         if wanted.adapter_loads_above is not None and loads:
-            share = sum(ok for _, ok in loads) / len(loads)
+            share = sum([ok for _, ok in loads]) / len(loads)
             if share <= wanted.adapter_loads_above:
                 return f"{share:.2%} of adapter loads went well, not above {wanted.adapter_loads_above:.2%}"
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from urllib.parse import unquote
 
 import msgspec
 
@@ -14,7 +15,8 @@ from sits.routing.scheduling.base import Candidate, Facts, Filter
 
 SCOPE, TIME, EMBEDDING = b"x-sits-grounding-scope", b"x-sits-grounding-time", b"x-sits-embedding"
 LONGEST = 4096
-_EMBEDDING = re.compile(r"(?P<model>[^@/\s]+)?(?:@(?P<version>[^/\s]+))?(?:/(?P<dimension>[0-9]{1,6}))?")
+_EMBEDDING = re.compile(r"(?P<model>[^@/\s][^@\s]*?)?(?:@(?P<version>[^@/\s]+))?(?:/(?P<dimension>[0-9]{1,6}))?")
+"""The name of a model may have a slash in it (`BAAI/bge-m3`); what stands behind the last one is a dimension where it is digits."""
 
 
 class Grounds(msgspec.Struct, frozen=True):
@@ -45,15 +47,30 @@ def grounds(facts: Facts) -> Grounds:
     scope, time, embedding = headers.get(SCOPE), headers.get(TIME), headers.get(EMBEDDING)
     dimension = 0
     if facts.operation == "embeddings" and b'"dimensions"' in facts.body:
-        dimension = msgspec.json.decode(facts.body, type=_Body).dimensions or 0
+        dimension = _dimensions(facts.body)
     if scope is None and time is None and embedding is None:
         return Grounds(dimension=dimension) if dimension else NOTHING
     for name, said in ((SCOPE, scope), (TIME, time), (EMBEDDING, embedding)):
         if said is not None and len(said) > LONGEST:
             raise _bad(name, f"has more than {LONGEST} bytes")
-    parts = (scope or b"").decode("utf-8", "replace").split(",")
     model, version, size = _embedding(embedding)
-    return Grounds(frozenset(part.strip() for part in parts if part.strip()), _oldest(time), model, version, dimension or size)
+    return Grounds(_scopes(scope), _oldest(time), model, version, dimension or size)
+
+
+def _dimensions(body: bytes) -> int:
+    """What an embedding request says of them; one that says nonsense is for the model server to refuse."""
+    try:
+        return max(0, msgspec.json.decode(body, type=_Body).dimensions or 0)
+    except msgspec.MsgspecError:
+        return 0
+
+
+def _scopes(said: bytes | None) -> frozenset[str]:
+    """A list of names: as they are, or percent-encoded, for clients that can write nothing but ASCII into a header."""
+    if said is None:
+        return frozenset()
+    parts = said.decode("utf-8", "replace").split(",")
+    return frozenset(unquote(part.strip(), errors="replace") for part in parts if part.strip())
 
 
 def _embedding(said: bytes | None) -> tuple[str, str, int]:

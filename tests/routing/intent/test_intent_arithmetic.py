@@ -8,12 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.routing.intent import words
-from sits.routing.intent.head import Head, fit, softmax
-from sits.routing.intent.intent import BESIDE, Intent, deep_vectors, fit_intent, quick_vectors
+from sits.routing.intent.head import Head, across, fit, ones, softmax
+from sits.routing.intent.intent import Intent, deep_seen, fit_intent, products_beside, quick_seen
 from sits.routing.intent.judge import Marks, calibration_error, judge
 from sits.routing.intent.recent import LONG, Recent
+from sits.routing.intent.seen import Seen, see
+from sits.routing.intent.soften import SOFT, out_of_fold, softened, votes_of_others
 from sits.routing.intent.tune import Read, Tuning, folds, read_all, tune_safe, tune_scale
 from sits.routing.intent.verdict import Scale, Verdict, read
+from sits.routing.intent.votes import CALM, VOTERS, WEIGHT, Vote, counted, tally
 
 
 @pytest.mark.parametrize(
@@ -35,13 +38,47 @@ def test_a_text_is_its_words_and_pieces_of_them(text: str, wanted: list[str]) ->
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=80))
 def test_a_vector_of_words_has_length_one_or_is_empty(text: str) -> None:
-    (row,) = words.vectors([text])
-    assert float(np.linalg.norm(row)) == pytest.approx(1.0 if words.pieces(text) else 0.0, abs=1e-5)
-    assert all(0 <= at < words.SIZE for at in words.spots(text))
+    found = words.spots(text)
+    assert sum(value**2 for value in found.values()) == pytest.approx(1.0 if words.pieces(text) else 0.0, abs=1e-5)
+    assert all(0 <= at < words.SIZE for at in found)
 
 
 def test_only_the_beginning_of_a_long_text_is_looked_at() -> None:
     assert words.spots("甲" * words.MOST + "乙") == words.spots("甲" * words.MOST)
+
+
+def whole(seen: Seen) -> np.ndarray:
+    """All numbers of each row, written out."""
+    found = np.zeros((len(seen), words.SIZE), dtype=np.float32)
+    found[seen.rows, seen.columns] = seen.values
+    return np.hstack([seen.dense, found])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    texts=st.lists(
+        st.sampled_from(["", "sum it", "翻译这句", "sum of 3+4", "用C写", "it"]) | st.text(max_size=6), min_size=1, max_size=8
+    )
+)
+def test_what_is_seen_of_texts_multiplies_as_if_it_were_written_out(texts: list[str]) -> None:
+    chance = np.random.default_rng(len(texts))
+    dense = chance.normal(size=(len(texts), 3)).astype(np.float32)
+    seen = see(texts, dense)
+    more = seen.scaled(dense, 0.5)
+    by = chance.normal(size=(len(texts), 2)).astype(np.float32)
+    for one in (seen, more):
+        full = whole(one)
+        assert np.allclose(one.products(), full @ full.T, atol=1e-4)
+        assert np.allclose(one.weighed(by), full.T @ by, atol=1e-4)
+        weights = chance.normal(size=(full.shape[1], 2)).astype(np.float32)
+        assert np.allclose(one.times(weights), full @ weights, atol=1e-4)
+    assert np.allclose(whole(more)[:, 3:], 0.5 * whole(seen), atol=1e-6)
+
+
+def plain(vectors: np.ndarray) -> Seen:
+    """Vectors without words."""
+    none = np.zeros(0, dtype=np.int64)
+    return Seen(vectors.astype(np.float32), none, none, none.astype(np.float32))
 
 
 def clusters(per: int = 12, classes: int = 3, size: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -52,8 +89,8 @@ def clusters(per: int = 12, classes: int = 3, size: int = 6) -> tuple[np.ndarray
 
 def test_a_head_tells_its_classes_apart_and_is_the_same_each_time() -> None:
     vectors, labels = clusters()
-    once, again = fit(vectors, labels, 3, 1e-3), fit(vectors, labels, 3, 1e-3)
-    assert once.scores(vectors).argmax(axis=1).tolist() == labels.tolist()
+    once, again = (fit(plain(vectors), ones(labels, 3), 1e-3) for _ in range(2))
+    assert once.scores(plain(vectors)).argmax(axis=1).tolist() == labels.tolist()
     assert once.weights.tobytes() == again.weights.tobytes()
     assert once.bias.tobytes() == again.bias.tobytes()
 
@@ -61,28 +98,51 @@ def test_a_head_tells_its_classes_apart_and_is_the_same_each_time() -> None:
 def test_a_fitted_head_is_where_its_loss_is_flat() -> None:
     vectors, labels = clusters()
     penalty = 1e-2
-    head = fit(vectors, labels, 3, penalty, steps=3000)
+    targets = softened(np.ones((len(labels), 3), dtype=np.float32), 1.0, labels)
+    head = fit(plain(vectors), targets, penalty, steps=3000)
     middle = vectors.mean(axis=0)
     scale = float(np.sqrt(((vectors - middle) ** 2).sum(axis=1).mean()))
-    wrong = (softmax(head.scores(vectors).astype(np.float64)) - np.eye(3)[labels]) / len(labels)
-    slope = ((vectors - middle) / scale).T @ wrong + penalty * head.weights * scale
+    wrong = (softmax(head.scores(plain(vectors)).astype(np.float64)) - targets) / len(labels)
+    slope = ((vectors - middle) / scale).T @ wrong + penalty * head.weights[: vectors.shape[1]] * scale
     assert float(np.abs(slope).max()) < 1e-5
     assert float(np.abs(wrong.sum(axis=0)).max()) < 1e-5
 
 
+def test_scores_across_are_those_of_a_head_that_was_fitted_on_the_others() -> None:
+    vectors, labels = clusters()
+    out = np.arange(len(labels)) % 4 == 0
+    head = fit(plain(vectors[~out]), ones(labels[~out], 3), 1e-3)
+    found = across(plain(vectors).products(), out, ones(labels, 3), 1e-3)
+    assert found == pytest.approx(head.scores(plain(vectors[out])), abs=1e-3)
+
+
 @pytest.mark.parametrize(
-    ("vectors", "labels"),
-    [(np.zeros((0, 2)), []), (np.zeros((1, 2)), [2]), (np.zeros((1, 2)), [-1]), (np.zeros((2, 2)), [0])],
-    ids=["no example", "label too high", "negative label", "label missing"],
+    ("count", "labels"), [(0, []), (1, [2]), (1, [-1]), (2, [0])], ids=["no example", "too high", "negative", "label missing"]
 )
-def test_what_cannot_be_fitted_is_refused(vectors: np.ndarray, labels: list[int]) -> None:
+def test_what_cannot_be_fitted_is_refused(count: int, labels: list[int]) -> None:
     with pytest.raises(ValueError, match="example"):
-        fit(vectors.astype(np.float32), np.array(labels, dtype=np.intp), 2, 1e-3)
+        fit(plain(np.zeros((count, 2))), ones(np.array(labels, dtype=np.intp), 2), 1e-3)
 
 
 def test_examples_that_are_all_alike_leave_the_shares_of_classes() -> None:
-    head = fit(np.ones((4, 3), dtype=np.float32), np.array([0, 0, 0, 1]), 2, 1e-3, steps=3000)
-    assert softmax(head.scores(np.ones((1, 3), dtype=np.float32)).astype(float))[0] == pytest.approx([0.75, 0.25], abs=1e-3)
+    alike = plain(np.ones((4, 3)))
+    head = fit(alike, ones(np.array([0, 0, 0, 1]), 2), 1e-3, steps=3000)
+    assert softmax(head.scores(alike).astype(float))[0] == pytest.approx([0.75, 0.25], abs=1e-3)
+
+
+def test_a_label_that_the_others_do_not_believe_is_softened() -> None:
+    vectors, labels = clusters()
+    wrong = labels.copy()
+    wrong[0] = 2
+    fold = np.arange(len(labels)) % 5
+    products = plain(vectors).products()
+    told = out_of_fold(products, ones(wrong, 3), 1e-3, fold) + votes_of_others(vectors, wrong, 3, fold)
+    found = softened(told, 0.5, wrong)
+    assert found.sum(axis=1) == pytest.approx(np.ones(len(labels)), abs=1e-5)
+    assert found[0, 2] == pytest.approx(1 - SOFT, abs=0.05)
+    assert found[1:].max(axis=1) == pytest.approx(np.ones(len(labels) - 1), abs=0.05)
+    with pytest.raises(ValueError, match="one fold"):
+        out_of_fold(products, ones(wrong, 3), 1e-3, np.zeros(len(wrong), dtype=np.intp))
 
 
 NAMES = ("law", "maths")
@@ -179,15 +239,18 @@ def made() -> tuple[Intent, list[str], np.ndarray, np.ndarray]:
     tokens = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
     embeddings = np.eye(5, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
     labels = np.array([0, 0, 1, 1, 2, 2])
-    quick, deep = quick_vectors(texts, tokens), deep_vectors(texts, tokens, embeddings)
+    quick = quick_seen(texts, tokens)
     tuning = Tuning(quick_penalty=1e-2, deep_penalty=1e-2, safe=0.9)
-    return fit_intent(NAMES, (None, None), quick, deep, labels, tuning), texts, tokens, embeddings
+    return fit_intent(NAMES, (None, None), quick, embeddings, labels, texts, tuning), texts, tokens, embeddings
 
 
 def test_a_query_alone_is_scored_as_among_many() -> None:
     intent, texts, tokens, embeddings = made()
-    quick = read_all(intent.quick.scores(quick_vectors(texts, tokens)), intent.tuning.quick)
-    deep = read_all(intent.deep.scores(deep_vectors(texts, tokens, embeddings)), intent.tuning.deep)
+    seen = quick_seen(texts, tokens)
+    beside = deep_seen(embeddings, seen)
+    assert products_beside(embeddings, seen.products()) == pytest.approx(beside.products(), abs=1e-4)
+    quick = read_all(intent.quick.scores(seen), intent.tuning.quick)
+    deep = read_all(intent.deep_scores(beside, embeddings), intent.tuning.deep)
     names = [*NAMES, None]
     for at, text in enumerate(texts):
         quickly, deeply = intent.quickly(text, tokens[at]), intent.deeply(text, tokens[at], embeddings[at])
@@ -195,7 +258,42 @@ def test_a_query_alone_is_scored_as_among_many() -> None:
         assert (deeply.domain, deeply.stage) == (names[deep.classes[at]], "deep")
         assert quickly.confidence == pytest.approx(float(quick.confidence[at]), abs=1e-5)
         assert deeply.confidence == pytest.approx(float(deep.confidence[at]), abs=1e-5)
-    assert 0 < BESIDE < 1
+
+
+def test_votes_that_were_gathered_elsewhere_count_instead_of_those_of_its_own_examples() -> None:
+    intent, texts, tokens, embeddings = made()
+    asked = texts[0], tokens[0], embeddings[0]
+    own: list[Vote] = [
+        ([*NAMES, None][int(intent.classes[at])], float(intent.examples[at] @ embeddings[0])) for at in range(len(texts))
+    ]
+    assert intent.deeply(*asked, own).confidence == pytest.approx(intent.deeply(*asked).confidence, abs=1e-5)
+    assert intent.deeply(*asked, [("maths", 0.9)] * 16) != intent.deeply(*asked, [("law", 0.9)] * 16)
+    assert intent.deeply(*asked, [("a domain that is gone", 0.9)]) == intent.deeply(*asked)
+
+
+def test_the_nearest_example_weighs_most() -> None:
+    examples = np.eye(3, dtype=np.float32)
+    embeddings = np.array([[1.0, 0.98, 0.9], [0.0, 0.0, 1.0]], dtype=np.float32)
+    found = np.exp(tally(embeddings, examples, np.array([0, 1, 1]), 4) / WEIGHT)
+    assert found[0] == pytest.approx([1 + CALM, np.exp(-1) + np.exp(-5) + CALM, CALM, CALM], rel=1e-4)
+    assert found[1] == pytest.approx([CALM, 1 + CALM, CALM, CALM], rel=1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    votes=st.lists(
+        st.tuples(st.sampled_from(["law", "maths", None, "gone"]), st.floats(-1, 1, width=32)), min_size=1, max_size=VOTERS
+    )
+)
+def test_votes_count_alike_wherever_they_were_gathered(votes: list[Vote]) -> None:
+    ours = [vote for vote in votes if vote[0] != "gone"]
+    found = counted(votes, NAMES)
+    if not ours:
+        assert found is None
+        return
+    columns = np.array([{"law": 0, "maths": 1, None: 2}[domain] for domain, _ in ours])
+    cosines = np.array([[cosine] for _, cosine in ours], dtype=np.float32)
+    assert found == pytest.approx(tally(np.ones((1, 1), dtype=np.float32), cosines, columns, 3)[0], abs=1e-4)
 
 
 def test_a_quick_verdict_stands_from_the_safe_confidence_and_a_deep_one_always() -> None:
@@ -208,7 +306,7 @@ def test_a_quick_verdict_stands_from_the_safe_confidence_and_a_deep_one_always()
 def test_an_intent_has_domains_and_a_figure_for_each(domains: tuple[str, ...], least: tuple[float | None, ...]) -> None:
     nothing = np.zeros((1, 1), dtype=np.float32)
     with pytest.raises(ValueError, match="one domain"):
-        fit_intent(domains, least, nothing, nothing, np.array([0]), Tuning())
+        fit_intent(domains, least, plain(nothing), nothing, np.array([0]), ["a"], Tuning())
 
 
 def test_an_empty_text_is_scored_by_its_bias() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sits.inner.errors import Code, SitsError
 from sits.routing.intent.head import Head
-from sits.routing.intent.intent import Intent
+from sits.routing.intent.intent import TOKENS, Intent
 from sits.routing.intent.tune import Tuning
 from sits.routing.intent.verdict import Scale, Verdict
 from sits.routing.intent.words import SIZE
@@ -47,10 +47,11 @@ class Deep:
 def intent() -> Intent:
     """Quick: log-odds of length - 3 for `law`. Deep: surely `law`."""
     quick, deep = np.zeros((1 + SIZE, 2), dtype=np.float32), np.zeros((2 + SIZE, 2), dtype=np.float32)
-    quick[0, 0], deep[0, 0] = 1.0, 9.0
+    quick[0, 0], deep[0, 0] = 1.0 / TOKENS, 9.0
     bias = np.zeros(2, dtype=np.float32)
     heads = Head(quick, np.array([-3, 0], dtype=np.float32)), Head(deep, bias)
-    return Intent(("law",), (None,), *heads, Tuning(Scale(1.0, 0.0), Scale(1.0, 0.5), safe=0.95))
+    example = np.ones((1, 1), dtype=np.float32)
+    return Intent(("law",), (None,), *heads, example, np.array([0]), Tuning(Scale(1.0, 0.0), Scale(1.0, 0.5), safe=0.95))
 
 
 def waits(found: Verdict | asyncio.Future[Verdict]) -> asyncio.Future[Verdict]:
@@ -115,6 +116,70 @@ def test_beyond_what_may_wait_the_quick_verdict_stands_at_once(monkeypatch: pyte
         assert (over.stage, asked.shed) == ("quick", 1)
         deep.go.set()
         assert [one.stage for one in await asyncio.gather(*kept)] == ["deep", "deep"]
+        await asked.aclose()
+
+    asyncio.run(story())
+
+
+def test_whoever_waits_long_enough_has_the_quick_verdict_and_the_deep_one_is_kept_when_it_comes() -> None:
+    async def story() -> None:
+        deep = Deep()
+        asked = Reader(intent(), Length(), deep)
+        waiting = waits(asked.read("abc", 0.01))
+        assert (await waiting).stage == "quick"
+        assert (asked.shed, deep.batches) == (1, [["abc"]])
+        deep.go.set()
+        late = waits(asked.read("abd", 60.0))
+        assert (await late).stage == "deep"
+        assert asked.look("abc") == late.result()
+        await asked.aclose()
+
+    asyncio.run(story())
+
+
+def test_looking_says_nothing_of_what_the_quick_stage_is_unsure_of_and_reading_goes_on_from_there() -> None:
+    class Counting(Length):
+        count = 0
+
+        def embed(self, texts: Sequence[str]) -> np.ndarray:
+            Counting.count += len(texts)
+            return super().embed(texts)
+
+    async def story() -> None:
+        deep = Deep()
+        deep.go.set()
+        asked = Reader(intent(), Counting(), deep)
+        assert asked.look("abc") is None
+        assert (await waits(asked.read("abc"))).stage == "deep"
+        assert Counting.count == 1
+        assert asked.look("abc") is not None
+        sure = asked.look("a long question")
+        assert sure is not None
+        assert sure.stage == "quick"
+        assert (asked.quick, asked.asked, asked.kept) == (1, 1, 1)
+        await asked.aclose()
+
+    asyncio.run(story())
+
+
+def test_votes_are_asked_for_and_done_without_where_they_cannot_be_had() -> None:
+    rows: list[float] = []
+
+    async def votes(row: np.ndarray) -> list[tuple[str | None, float]]:
+        rows.append(float(row[0]))
+        if len(rows) == 1:
+            return [(None, 1.0)] * 16
+        raise SitsError(Code.STATE_UNAVAILABLE, "the index is away")
+
+    async def story() -> None:
+        deep = Deep()
+        deep.go.set()
+        asked = Reader(intent(), Length(), deep, votes=votes)
+        against, without = await waits(asked.read("abc")), await waits(asked.read("abd"))
+        assert (against.stage, without.stage, rows) == ("deep", "deep", [1.0, 1.0])
+        one = np.ones(1, dtype=np.float32)
+        assert against.confidence < without.confidence == intent().deeply("", one, one).confidence
+        assert (asked.shed, asked.trouble) == (0, "")
         await asked.aclose()
 
     asyncio.run(story())

@@ -13,6 +13,7 @@ from sits.engines.base import Call, Deadlines, Engine, Headers, Outgoing, Reply
 from sits.engines.local.residents import LocalModels, Plan, Resident, Status, plan
 from sits.engines.local.whole import Quiet, Whole
 from sits.engines.local.whole import asked as cancellable
+from sits.engines.vitals.signs import Vitals
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import Model
 
@@ -72,6 +73,12 @@ class LocalEngine:
         else:
             call.go()
         return call
+
+    def vitals(self, at: float) -> Vitals:
+        """What it works on for this process, and the memory that it takes."""
+        resident, status = self._resident, self._resident.status
+        running = min(resident.in_flight, resident.plan.slots) if status.state == "hot" else 0
+        return Vitals("local", at, running, resident.in_flight - running, memory_used=status.resident_bytes or None)
 
     async def probe(self, path: str | None, deadlines: Deadlines) -> None:
         """Whether the model is well, as far as can be told without loading it: a cold one is, unless its last load failed.

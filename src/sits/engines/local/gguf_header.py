@@ -170,3 +170,39 @@ def read(path: Path) -> Header:
             raise BadGguf("the file is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return parse(data)
+
+
+def arrays(path: Path, names: frozenset[str]) -> tuple[Header, dict[str, list[str] | list[int]]]:
+    """The header of a file, and the whole of those arrays in it that are named: of strings or of whole numbers.
+
+    Raises:
+        BadGguf: as `parse`; an array named is none.
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        if path.stat().st_size == 0:
+            raise BadGguf("the file is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            header = parse(data)
+            reader = _Reader(data)
+            reader.at = 16
+            found: dict[str, list[str] | list[int]] = {}
+            for _ in range(reader.count(MAX_PAIRS, "key-values")):
+                key = reader.text()
+                if key in names:
+                    found[key] = _whole(reader, key)
+                else:
+                    reader.value()
+            return header, found
+
+
+def _whole(reader: _Reader, key: str) -> list[str] | list[int]:
+    if reader.take("I") != _ARRAY:
+        raise BadGguf(f"{key} is no array")
+    kind = int(reader.take("I"))
+    length = reader.count(MAX_ARRAY, "elements in an array")
+    if kind == _STRING:
+        return [reader.text() for _ in range(length)]
+    if kind not in _SCALARS:
+        raise BadGguf(f"{key} is an array of type {kind}")
+    return [int(reader.take(_SCALARS[kind])) for _ in range(length)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sits import __version__
-from sits.gateway.openapi import answers, asks, behind, refusals, registration, reliability, sessions, switching
+from sits.gateway.openapi import answers, asks, behind, refusals, registration, reliability, routing, sessions, switching
 from sits.gateway.openapi.paths import paths
 
 DESCRIPTION = """\
@@ -59,6 +59,7 @@ def document() -> dict[str, Any]:
                 **sessions.schemas(),
                 **behind.schemas(),
                 **switching.schemas(),
+                **routing.schemas(),
                 **registration.schemas(),
                 **reliability.schemas(),
                 "Document": {"type": "object", "required": ["openapi", "info", "paths"], "description": "An OpenAPI document."},

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sits.gateway.openapi import behind, examples, refusals, sessions, switching
+from sits.gateway.openapi import behind, examples, refusals, routing, sessions, switching
 from sits.gateway.openapi.shapes import STRING, Schema, either, ref
 from sits.inner.errors import Code
 
@@ -258,6 +258,25 @@ PAGED = (
     Paged(
         "GET", "/v1/admin/gates", "listGates", "operations",
         "Who is inside which route and who waits, where requests are admitted by class.", "admin", "GateList",
+    ),
+    Paged(
+        "GET", "/v1/admin/vitals", "listVitals", "operations",
+        "What model servers say of their load, and who is sick by a query.", "admin", "VitalsList",
+    ),
+    Paged(
+        "POST", "/v1/feedback", "giveFeedback", "inference", "Say how good an answer was.", "key", "FeedbackTaken",
+        own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,)}, request="Feedback", examples={"thumbs": routing.FEEDBACK},
+    ),
+    Paged(
+        "GET", "/v1/admin/learning", "showLearning", "operations", "What routes learned, of this worker.", "admin", "Learning",
+    ),
+    Paged(
+        "GET", "/v1/admin/intent", "showIntent", "operations", "By what requests are read, and how that goes.", "admin", "Intent",
+    ),
+    Paged(
+        "POST", "/v1/admin/intent", "readIntent", "operations", "What a text would be read as, and the examples near to it.",
+        "admin", "IntentVerdict", own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,)}, request="IntentText",
+        examples={"legal": routing.READ},
     ),
     Paged("GET", "/v1/admin/pressures", "listPressures", "operations", "How every pressure policy is.", "admin", "PressureList"),
     Paged(

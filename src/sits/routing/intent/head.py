@@ -1,23 +1,27 @@
-"""A linear head over embeddings: multinomial logistic regression with a quadratic penalty, fitted on the examples of domains.
+"""A linear head over embeddings and words: multinomial logistic regression with a quadratic penalty, fitted on examples.
 
-It is fitted in the dual (one coefficient for each example and class), where embeddings of some thousand numbers cost no more than
-short ones, by accelerated gradient steps (Nesterov 1983) of a fixed count: the same examples give the same head, to the bit.
-Answering is one product of a vector and a matrix. Up to some ten thousand examples the matrix of their products fits in memory
-(10,000: 800 MB, so there less is better); no index is needed, since no example is looked up.
+It is fitted in the dual (one coefficient for each example and class), where long vectors cost no more than short ones, by
+accelerated gradient steps (Nesterov 1983) of a fixed count: the same examples give the same head, to the bit. Answering is one
+product of a vector and a matrix. Up to some ten thousand examples the matrix of their products fits in memory (10,000: 400 MB, of
+which fitting takes three).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+
+from sits.routing.intent.seen import Seen
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Matrix = npt.NDArray[np.float32]
-    Double = npt.NDArray[np.float64]
+    Labels = npt.NDArray[np.intp]
+
+Floats = TypeVar("Floats", "npt.NDArray[np.float32]", "npt.NDArray[np.float64]")
 
 STEPS = 200
 """Steps of a fit; more change no choice on the labelled set."""
@@ -30,42 +34,93 @@ class Head(msgspec.Struct, frozen=True):
     weights: Matrix
     bias: Matrix
 
-    def scores(self, vectors: Matrix) -> Matrix:
-        """A row of scores (log-odds without a common offset) for each row, or one for a single vector."""
-        scored: Matrix = vectors @ self.weights + self.bias
-        return scored
+    def scores(self, seen: Seen) -> Matrix:
+        """A row of scores (log-odds without a common offset) for each row."""
+        return seen.times(self.weights) + self.bias
 
 
-def fit(vectors: Matrix, labels: npt.NDArray[np.intp], classes: int, penalty: float, steps: int = STEPS) -> Head:
-    """The head that fits labelled vectors; `labels` are columns.
+class _Solved(msgspec.Struct, frozen=True):
+    """A coefficient of each example and class, for products with examples less their `middle`, and offsets."""
+
+    duals: Matrix
+    bias: Matrix
+    middle: Matrix
+    """The mean product of each example with all."""
+
+
+def fit(seen: Seen, targets: Matrix, penalty: float, steps: int = STEPS, products: Matrix | None = None) -> Head:
+    """The head that fits examples; `targets` has the share of each class in each of them. `products` are those of `seen`, where
+    they are there already.
 
     Raises:
-        ValueError: no examples, more than `MOST_EXAMPLES`, or a label that is no class.
+        ValueError: no examples, more than `MOST_EXAMPLES`, or not as many targets.
     """
     import numpy as np
 
-    count = len(vectors)
+    found = _solve(seen.products() if products is None else products, targets, penalty, steps)
+    return Head(seen.weighed(found.duals), (found.bias - _of_mean(found)).astype(np.float32))
+
+
+def across(products: Matrix, out: npt.NDArray[np.bool_], targets: Matrix, penalty: float, steps: int = STEPS) -> Matrix:
+    """The scores of the examples that are `out`, by a head that is fitted on the others; from the products of all."""
+    import numpy as np
+
+    found = _solve(products[np.ix_(~out, ~out)], targets[~out], penalty, steps)
+    scores: Matrix = products[np.ix_(out, ~out)] @ found.duals + (found.bias - _of_mean(found)).astype(np.float32)
+    return scores
+
+
+def ones(labels: Labels, classes: int) -> Matrix:
+    """Targets for labels, which are columns.
+
+    Raises:
+        ValueError: a label that is no class.
+    """
+    import numpy as np
+
+    if len(labels) and (int(labels.min()) < 0 or int(labels.max()) >= classes):
+        raise ValueError(f"labels are one of 0 to {classes - 1} for each example")
+    found: Matrix = np.eye(classes, dtype=np.float32)[labels]
+    return found
+
+
+def _of_mean(found: _Solved) -> Matrix:
+    """The scores of the examples' mean, which the offsets take off: what is scored is not centred."""
+    scores: Matrix = found.middle @ found.duals
+    return scores
+
+
+def _solve(products: Matrix, targets: Matrix, penalty: float, steps: int) -> _Solved:
+    import numpy as np
+
+    count = len(products)
     if not 0 < count <= MOST_EXAMPLES:
         raise ValueError(f"a head is fitted on 1 to {MOST_EXAMPLES} examples, not {count}")
-    if len(labels) != count or int(labels.min()) < 0 or int(labels.max()) >= classes:
-        raise ValueError(f"labels are one of 0 to {classes - 1} for each example")
-    middle = vectors.mean(axis=0, dtype=np.float64)
-    centred = vectors - middle
-    scale = float(np.sqrt((centred**2).sum(axis=1).mean())) or 1.0
+    if len(targets) != count:
+        raise ValueError(f"{count} examples have {len(targets)} targets")
+    means = products.mean(axis=1, dtype=np.float64)
+    whole = float(means.mean())
+    # Of vectors less their mean, without a copy of the vectors, which may be longer.
+    centred = products - (means[:, None] - whole / 2).astype(np.float32)
+    centred -= (means[None, :] - whole / 2).astype(np.float32)
+    scale = float(np.trace(centred, dtype=np.float64)) / count
+    # Where all examples are alike, what is left is how far a product is from exact.
+    scale = scale if scale > 1e-6 * whole else 1.0
     centred /= scale
-    duals, bias = _descend(centred @ centred.T, np.eye(classes)[labels], penalty, steps)
-    weights = centred.T @ duals / scale
-    return Head(weights.astype(np.float32), (bias - middle @ weights).astype(np.float32))
+    duals, bias = _descend(centred, targets, penalty, steps)
+    # A constant in the coefficients is nothing to centred products, but would be something to others.
+    duals = (duals - duals.mean(axis=0)) / scale
+    return _Solved(duals, bias, means.astype(np.float32))
 
 
-def _descend(products: Double, targets: Double, penalty: float, steps: int) -> tuple[Double, Double]:
+def _descend(products: Matrix, targets: Matrix, penalty: float, steps: int) -> tuple[Matrix, Matrix]:
     """Coefficients of examples, and offsets of classes."""
     import numpy as np
 
     count, classes = targets.shape
     # The softmax bends by at most 1/2 along any direction (Boehning 1992).
     step = 1.0 / (0.5 * _largest(products) / count + penalty + 1e-12)
-    duals, bias = np.zeros((count, classes)), np.zeros(classes)
+    duals, bias = np.zeros((count, classes), np.float32), np.zeros(classes, np.float32)
     last_duals, last_bias, pace = duals, bias, 1.0
     for _ in range(steps):
         faster = (1.0 + (1.0 + 4.0 * pace * pace) ** 0.5) / 2.0
@@ -78,11 +133,11 @@ def _descend(products: Double, targets: Double, penalty: float, steps: int) -> t
     return duals, bias
 
 
-def _largest(products: Double) -> float:
+def _largest(products: Matrix) -> float:
     """The largest eigenvalue of a matrix of products, by 30 steps of the power method; no smaller than it, within 5 %."""
     import numpy as np
 
-    vector = np.ones(len(products)) + np.arange(len(products)) / len(products)
+    vector = (np.ones(len(products)) + np.arange(len(products)) / len(products)).astype(np.float32)
     length = 0.0
     for _ in range(30):
         vector = products @ vector
@@ -93,10 +148,10 @@ def _largest(products: Double) -> float:
     return 1.05 * length
 
 
-def softmax(scores: Double) -> Double:
+def softmax(scores: Floats) -> Floats:
     """Probabilities of rows of scores."""
     import numpy as np
 
     lifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    shared: Double = lifted / lifted.sum(axis=-1, keepdims=True)
+    shared: Floats = lifted / lifted.sum(axis=-1, keepdims=True)
     return shared

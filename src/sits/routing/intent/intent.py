@@ -2,8 +2,8 @@
 
 The quick stage sees the mean of a text's token vectors and its words (0.2 ms); its verdict stands when it is so sure that,
 by the labelled set, asking the deep stage would not make verdicts better. The deep stage sees an embedding of a transformer
-beside them. What is of no domain is a class of its own, fitted on examples of it, and what is not likely enough
-is of none, too.
+beside them, and hears the examples that are nearest to it. What is of no domain is a class of its own, fitted on examples of it,
+and what is not likely enough is of none, too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sits.routing.intent import words
-from sits.routing.intent.head import Head, fit
-from sits.routing.intent.tune import Tuning
+from sits.routing.intent.head import Head, fit, ones
+from sits.routing.intent.seen import Seen, see
+from sits.routing.intent.soften import out_of_fold, softened, votes_of_others
+from sits.routing.intent.tune import Tuning, folds
 from sits.routing.intent.verdict import Verdict, read
+from sits.routing.intent.votes import Vote, counted, tally
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
     Matrix = npt.NDArray[np.float32]
     Labels = npt.NDArray[np.intp]
 
-BESIDE = 0.2
-"""The weight of token vectors and words beside a deep embedding, chosen on the tune split."""
+TOKENS = 0.55
+"""The weight of token vectors beside words."""
+BESIDE = 0.4
+"""The weight of both beside a deep embedding. The two were chosen by cross-validation, without the test split."""
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -37,11 +42,14 @@ class Intent(msgspec.Struct, frozen=True):
     """The probability that a domain wants for itself."""
     quick: Head
     deep: Head
+    examples: Matrix
+    """Embeddings of the examples, which vote, and their classes."""
+    classes: Labels
     tuning: Tuning
 
     def quickly(self, text: str, tokens: Matrix) -> Verdict:
         """What the quick stage says; `tokens` is the text's mean of token vectors."""
-        scores = tokens @ self.quick.weights[: len(tokens)] + self.quick.bias
+        scores = TOKENS * (tokens @ self.quick.weights[: len(tokens)]) + self.quick.bias
         scores = scores + _of_words(text, self.quick.weights[len(tokens) :])
         return read(scores, self.domains, self.tuning.quick, self.least, "quick")
 
@@ -49,49 +57,75 @@ class Intent(msgspec.Struct, frozen=True):
         """Whether a verdict stands without the deep stage."""
         return verdict.stage == "deep" or verdict.confidence >= self.tuning.safe
 
-    def deeply(self, text: str, tokens: Matrix, embedding: Matrix) -> Verdict:
-        """What the deep stage says."""
+    def deeply(self, text: str, tokens: Matrix, embedding: Matrix, votes: Sequence[Vote] = ()) -> Verdict:
+        """What the deep stage says. `votes` are those of more examples than the intent holds, where they could be had."""
+        scores = self._deep_scores(text, tokens, embedding)
+        said = counted(votes, self.domains)
+        if said is None:
+            (said,) = tally(embedding[None], self.examples, self.classes, len(self.domains) + 1)
+        return read(scores + said, self.domains, self.tuning.deep, self.least, "deep")
+
+    def deep_scores(self, deep: Seen, embeddings: Matrix) -> Matrix:
+        """What `deeply` reads, of many texts; `deep` is from `deep_seen`."""
+        return self.deep.scores(deep) + tally(embeddings, self.examples, self.classes, len(self.domains) + 1)
+
+    def _deep_scores(self, text: str, tokens: Matrix, embedding: Matrix) -> Matrix:
         size, both = len(embedding), len(embedding) + len(tokens)
         weights = self.deep.weights
-        scores = embedding @ weights[:size] + BESIDE * (tokens @ weights[size:both] + _of_words(text, weights[both:]))
-        return read(scores + self.deep.bias, self.domains, self.tuning.deep, self.least, "deep")
+        beside = TOKENS * (tokens @ weights[size:both]) + _of_words(text, weights[both:])
+        summed: Matrix = embedding @ weights[:size] + BESIDE * beside + self.deep.bias
+        return summed
 
 
-def quick_vectors(texts: Sequence[str], tokens: Matrix) -> Matrix:
-    """What the quick head is fitted on."""
+def quick_seen(texts: Sequence[str], tokens: Matrix) -> Seen:
+    """What the quick stage sees of texts; `tokens` are their means of token vectors."""
     import numpy as np
 
-    return np.hstack([tokens, words.vectors(texts)])
+    return see(texts, np.float32(TOKENS) * tokens)
 
 
-def deep_vectors(texts: Sequence[str], tokens: Matrix, embeddings: Matrix) -> Matrix:
-    """What the deep head is fitted on."""
-    import numpy as np
+def deep_seen(embeddings: Matrix, quick: Seen) -> Seen:
+    """What the deep stage sees: embeddings, and beside them what the quick stage sees."""
+    return quick.scaled(embeddings, BESIDE)
 
-    return np.hstack([embeddings, np.float32(BESIDE) * tokens, np.float32(BESIDE) * words.vectors(texts)])
+
+def products_beside(embeddings: Matrix, quick: Matrix) -> Matrix:
+    """The products of what the deep stage sees, from those of what the quick one does."""
+    found: Matrix = embeddings @ embeddings.T
+    found += BESIDE * BESIDE * quick
+    return found
 
 
 def fit_intent(
     domains: Sequence[str],
     least: Sequence[float | None],
-    quick: Matrix,
-    deep: Matrix,
+    quick: Seen,
+    embeddings: Matrix,
     labels: Labels,
+    groups: Sequence[str],
     tuning: Tuning,
 ) -> Intent:
-    """Fit both heads; label `len(domains)` is of none. `quick` and `deep` are from the two functions above.
+    """Fit both heads; label `len(domains)` is of none. `quick` is from `quick_seen`; examples of one group say the same.
 
     Raises:
-        ValueError: as `fit`; no domain, or as many `least` as there are not domains.
+        ValueError: as `fit`; examples of one group only; no domain, or as many `least` as there are not domains.
     """
     if not domains or len(least) != len(domains):
         raise ValueError("an intent has one domain at least, and a `least` for each")
     classes = len(domains) + 1
+    quick_products = quick.products()
+    deep_products = products_beside(embeddings, quick_products)
+    fold = folds(groups)
+    told = out_of_fold(deep_products, ones(labels, classes), tuning.deep_penalty, fold)
+    told += votes_of_others(embeddings, labels, classes, fold)
+    targets = softened(told, tuning.deep.temperature, labels)
     return Intent(
         tuple(domains),
         tuple(least),
-        fit(quick, labels, classes, tuning.quick_penalty),
-        fit(deep, labels, classes, tuning.deep_penalty),
+        fit(quick, targets, tuning.quick_penalty, products=quick_products),
+        fit(deep_seen(embeddings, quick), targets, tuning.deep_penalty, products=deep_products),
+        embeddings,
+        labels,
         tuning,
     )
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Matrix = npt.NDArray[np.float32]
+    Row = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 Stage = Literal["quick", "deep"]
 
@@ -38,7 +38,7 @@ class Scale(msgspec.Struct, frozen=True):
     """The least probability of the likeliest domain; below it the request is of none."""
 
 
-def read(scores: Matrix, domains: Sequence[str], scale: Scale, least: Sequence[float | None], stage: Stage) -> Verdict:
+def read(scores: Row, domains: Sequence[str], scale: Scale, least: Sequence[float | None], stage: Stage) -> Verdict:
     """The verdict on one row of scores: a column for each domain, and one for none of them at the end.
 
     `least` has the figure of each domain that sets its own.

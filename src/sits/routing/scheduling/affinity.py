@@ -18,26 +18,29 @@ from sits.routing.policies.state import TargetState
 from sits.routing.scheduling.base import BEST, Candidate, Facts, Made, Score
 from sits.routing.scheduling.settings import ScoreByPrefix, ScoreBySession, read
 
-EDGES = (0, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
+EDGES = (256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
 """Bytes of a body up to which there is a digest. Beyond, a prompt is taken to go on as it began: 3 us are spent on it at most."""
 _MOST_BITS = 4096
 """Backends that a memory tells apart before it begins anew."""
 
 
-def beginning(facts: Facts, count: int) -> int:
-    """The digest of the first `EDGES[count]` bytes; 0 where the body is shorter. Made once for a request.
+def beginnings(facts: Facts) -> list[int]:
+    """A digest of the body up to each of the `EDGES` that it reaches. Made once for a request.
 
     Python's own hash of bytes: keyed anew in each process, so that nobody can make two beginnings look the same.
     """
-    if len(facts.body) < EDGES[count]:
-        return 0
     found = facts.beginnings
     if found is None:
-        found = facts.beginnings = [0]
-    while len(found) <= count:
-        at = len(found)
-        found.append(hash((found[at - 1], facts.body[EDGES[at - 1] : EDGES[at]])))
-    return found[count]
+        body = facts.body
+        size, start, digest = len(body), 0, 0
+        found = facts.beginnings = []
+        for edge in EDGES:
+            if edge > size:
+                break
+            digest = hash((digest, body[start:edge]))
+            found.append(digest)
+            start = edge
+    return found
 
 
 class Beginnings:
@@ -92,7 +95,8 @@ class Beginnings:
 
 
 class PrefixAffinity(Score):
-    """The share of the body's beginning that the backend has been sent before; none for who has more than its part under way."""
+    """The share of the body that begins like one the backend has been sent before; none for who has more than its part under way.
+    Of a body, blocks of the first 16 KiB count; it must have 256 bytes."""
 
     name = "prefix-affinity"
 
@@ -115,16 +119,15 @@ class PrefixAffinity(Score):
         size = min(len(facts.body), EDGES[len(EDGES) - 1])
         known, points = -1, 0.0
         given: list[float] | None = None
-        for count in range(1, len(EDGES)):
-            digest = beginning(facts, count)
-            still = known & self.memory.who(digest) if digest else 0
+        for edge, digest in zip(EDGES, beginnings(facts), strict=False):
+            still = known & self.memory.who(digest)
             if still != known:
                 if known > 0:
                     given = self._marked(given, known & ~still, points)
                 known = still
-            if not still:
-                break
-            points = BEST * EDGES[count] / size
+                if not still:
+                    break
+            points = BEST * edge / size
         if known > 0:
             given = self._marked(given, known, points)
         return self._none if given is None else self._capped(given)
@@ -147,10 +150,7 @@ class PrefixAffinity(Score):
 
     def reserve(self, facts: Facts, candidate: Candidate) -> None:
         bit, memory = self._bits[candidate.index], self.memory
-        for count in range(1, len(EDGES)):
-            digest = beginning(facts, count)
-            if digest == 0:
-                return
+        for digest in beginnings(facts):
             memory.learn(digest, bit)
 
 

@@ -61,6 +61,7 @@ class Facts:
         "domain",
         "draw",
         "exact",
+        "favoured",
         "headers",
         "key",
         "needs",
@@ -106,6 +107,8 @@ class Facts:
         """0 to 1; below 0 where nobody has measured it."""
         self.tier: str = ""
         """tiny, base, heavy; empty where nobody has measured it."""
+        self.favoured: str = ""
+        """The backend that was learned to be best; empty where the route does not learn that."""
         self.tokens: int = 0
         """Tokens of the prompt: exact, or an upper bound; 0 where nobody has counted."""
         self.exact: bool = False

@@ -20,6 +20,7 @@ from sits.routing.scheduling.filters import (
     accurate,
     cheap,
 )
+from sits.routing.scheduling.fitting import TightestFit
 from sits.routing.scheduling.scores_declared import (
     AccuracyPromise,
     Cheapness,
@@ -37,7 +38,6 @@ from sits.routing.scheduling.scores_load import (
     Load,
     Quality,
     Queue,
-    TightestFit,
     ZoneBalance,
 )
 

@@ -206,13 +206,13 @@ def is_quick(make: MakeScore, settings: Settings) -> None:
 
 
 def holds_nothing_when_all_is_released(make: MakeScore, settings: Settings) -> None:
-    score, candidates = _score(make, settings, 4)
+    score, candidates = _score(make, settings, 2)
 
     def call(facts: Facts, number: int) -> None:
         score.score(facts, candidates)
         score.facet(facts)
-        score.reserve(facts, candidates[number % 4])
-        score.release(candidates[number % 4], number % 7 > 0)
+        score.reserve(facts, candidates[number % 2])
+        score.release(candidates[number % 2], number % 7 > 0)
 
     _bounded(call)
 
@@ -300,7 +300,7 @@ def filter_is_quick(make: MakeFilter, settings: Settings) -> None:
 
 
 def filter_holds_nothing(make: MakeFilter, settings: Settings) -> None:
-    candidates = candidates_of(4)
+    candidates = candidates_of(2)
     sieve = make(made_for(candidates, settings))
     _bounded(lambda facts, number: _verdict(sieve, facts, candidates))
 

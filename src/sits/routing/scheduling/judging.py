@@ -22,14 +22,18 @@ def use_faults(snapshot: Snapshot, filters: Makers = FILTERS, scores: Makers = S
     perhaps = snapshot.settings.plugins is not None
     for name, route in snapshot.routes.items():
         offered = candidates_of(snapshot.names[name])
-        for key, uses, known in (("filters", route.spec.filters, filters), ("scores", route.spec.scores, scores)):
+        rows: list[tuple[str, Sequence[FilterUse | ScoreUse], Makers]] = [
+            ("filters", route.spec.filters, filters),
+            ("scores", route.spec.scores, scores),
+        ]
+        for key, uses, known in rows:
             for fault in _of(key, uses, known, perhaps, name, offered, snapshot):
                 yield "Route", name, fault
 
 
 def _of(
     key: str,
-    uses: Sequence[FilterUse] | Sequence[ScoreUse],
+    uses: Sequence[FilterUse | ScoreUse],
     known: Makers,
     perhaps: bool,
     route: str,

@@ -127,14 +127,16 @@ class Scheduler:
         "_candidates",
         "_explore",
         "_faceted",
+        "_fixed",
         "_holders",
         "_live",
-        "_slow",
+        "_never",
+        "_settled",
         "_soft",
         "_strict",
         "_sums",
         "_tick",
-        "_ticks",
+        "_ticking",
         "_until",
         "_weights",
     )
@@ -151,16 +153,20 @@ class Scheduler:
         self._soft: list[_Sieve] = [one for one in sieves if not one.strict]
         total = sum([one.weight for one in scores]) or 1.0
         uses = [_Use(one, total) for one in scores]
-        self._slow: list[_Use] = [one for one in uses if _of(one.score, "varies") != "request"]
         self._live: list[_Use] = [one for one in uses if _of(one.score, "varies") == "request"]
-        self._faceted: list[Score] = [one.score for one in self._slow if one.faceted]
+        self._ticking: list[_Use] = [one for one in uses if one.ticks]
+        self._never: list[_Use] = [one for one in uses if _of(one.score, "varies") == "never"]
+        self._settled: list[Score] = [one.score for one in self._never if one.faceted]
+        """Whose facets make up what never varies."""
+        self._faceted: list[Score] = [*self._settled, *[one.score for one in self._ticking if one.faceted]]
         self._holders: list[Score] = [
             one.score for one in uses if _overrides(one.score, "reserve") or _overrides(one.score, "release")
         ]
         self._explore: float = explore
         self._sums: dict[Hashable, _Sum] = {}
+        self._fixed: dict[Hashable, _Sum] = {}
+        """Of those alone that never vary."""
         self._all: list[int] = list(range(len(candidates)))
-        self._ticks: bool = any(one.ticks for one in self._slow)
         self._tick: int = 0
         self._until: float = -1e300
 
@@ -168,16 +174,16 @@ class Scheduler:
         """The same with other filters and scores in the place of each: a replay has ones that are told what was said. The order
         in which things are added up stays, and so does the last bit of every sum."""
         filters = [filter_of(one.filter) for one in (*self._strict, *self._soft)]
-        uses = [*self._slow, *self._live]
+        uses = self._uses()
         made = Scheduler(self._candidates, filters, [Weighed(score_of(one.score), one.weight) for one in uses], self._explore)
-        for new, old in zip((*made._slow, *made._live), uses, strict=True):
+        for new, old in zip(made._uses(), uses, strict=True):
             new.share = old.share
         return made
 
     @property
     def scores(self) -> list[Score]:
-        """All scores, those that do not vary by request first."""
-        return [one.score for one in (*self._slow, *self._live)]
+        """All scores, in the order in which they are added up: those that vary less first."""
+        return [one.score for one in self._uses()]
 
     def decide(self, facts: Facts, out: frozenset[str]) -> Decision:
         """Filter, score and order. Those whose names are in `out` are left out too, unless nobody else is left."""
@@ -268,26 +274,39 @@ class Scheduler:
         if now >= self._until or now < self._until - TICK:  # a replay may go back
             self._until = now + TICK
             self._tick += 1
-        faceted = self._faceted
-        key: Hashable = None
-        if len(faceted) == 1:
-            key = faceted[0].facet(facts)
-        elif faceted:
-            key = tuple([one.facet(facts) for one in faceted])
+        key = _key(self._faceted, facts)
         found = self._sums.get(key)
-        if found is not None and (not self._ticks or found.tick == self._tick):
+        if found is not None and (found.tick == self._tick or not self._ticking):
             return found
         if found is None and len(self._sums) >= MOST_FACETS:
             self._sums.clear()
-        sums = [0.0] * len(self._candidates)
-        parts: list[Part] = []
-        for use in self._slow:
+        # One after the other, and not one sum plus another one: so the last bit is the same however much of it was kept.
+        made = self._sums[key] = self._added(self._lasting(facts), self._ticking, facts)
+        return made
+
+    def _lasting(self, facts: Facts) -> _Sum:
+        """The same of those that never vary."""
+        key = _key(self._settled, facts)
+        found = self._fixed.get(key)
+        if found is not None:
+            return found
+        if len(self._fixed) >= MOST_FACETS:
+            self._fixed.clear()
+        nothing = _Sum([0.0] * len(self._candidates), [], 0)
+        made = self._fixed[key] = self._added(nothing, self._never, facts)
+        return made
+
+    def _added(self, before: _Sum, uses: list[_Use], facts: Facts) -> _Sum:
+        sums, parts = before.sums, before.parts.copy()
+        for use in uses:
             given = use.keeps(facts, self._candidates, self._tick)
             share = use.share
-            sums = [before + share * more for before, more in zip(sums, given, strict=True)]
+            sums = [sofar + share * more for sofar, more in zip(sums, given, strict=True)]
             parts.append((use.name, use.weight, given))
-        made = self._sums[key] = _Sum(sums, parts, self._tick)
-        return made
+        return _Sum(sums, parts, self._tick)
+
+    def _uses(self) -> list[_Use]:
+        return [*self._never, *self._ticking, *self._live]
 
     def _order(self, draw: float, kept: list[int], sums: list[float]) -> tuple[list[int], bool]:
         """The kept ones, best first, and whether the first was drawn."""
@@ -323,6 +342,15 @@ class Scheduler:
                 start = _at(draw, ties)
                 return alike[start:] + alike[:start] + turned[ties:], False
         return turned, False
+
+
+def _key(faceted: list[Score], facts: Facts) -> Hashable:
+    """What of a request all of them go by."""
+    if not faceted:
+        return None
+    if len(faceted) == 1:
+        return faceted[0].facet(facts)
+    return tuple([one.facet(facts) for one in faceted])
 
 
 def _at(draw: float, size: int) -> int:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sits.routing.policies.fit import Tightest
 from sits.routing.policies.load import LeastAdded
 from sits.routing.policies.state import TargetState
 from sits.routing.scheduling.base import BEST, Candidate, Facts, Made, Score
-from sits.routing.scheduling.reading import label_count, label_share
-from sits.routing.scheduling.settings import Nothing, ScoreByFit, ScoreByLatency, ScoreByMemory, read
-
-BYTES_A_TOKEN = 4
-"""Of a body, where nobody has counted its tokens."""
+from sits.routing.scheduling.reading import label_share
+from sits.routing.scheduling.settings import Nothing, ScoreByLatency, ScoreByMemory, read
 
 
 class LeastOutstanding(Score):
@@ -137,55 +133,3 @@ class ZoneBalance(Score):
             under_way[zones[index]] += state.outstanding
         costs = [count / weight for count, weight in zip(under_way, self._weights, strict=True)]
         return [costs[zone] for zone in zones]
-
-
-class TightestFit(Score):
-    """Where the request leaves least of the KV memory free (best fit): 100 there, 50 where it fits too, 0 where it does not. So
-    there stays room for long ones. By the placement of the simulated cluster of `sits bench routing`."""
-
-    name = "memory-fit"
-
-    def __init__(self, made: Made) -> None:
-        settings = read(ScoreByFit, made.settings)
-        self._answer: int = settings.answer
-        self._fit: Tightest = Tightest([label_count(one.labels, settings.label) for one in made.candidates])
-        self._held: list[int] = [0] * len(made.candidates)
-        self._holders: list[int] = [0] * len(made.candidates)
-        for before in made.before:
-            if isinstance(before, TightestFit):
-                self._goes_on(before, made.candidates)
-        self._names: list[str] = [one.name for one in made.candidates]
-
-    def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
-        need, fit = self._need(facts), self._fit
-        best = fit.take(need)
-        given = [0.0 if room < need else 50.0 for room in fit.free]
-        if best >= 0:
-            fit.give(best, need)
-            given[best] = BEST
-        return given
-
-    def reserve(self, facts: Facts, candidate: Candidate) -> None:
-        self._holds(candidate.index, self._need(facts), 1)
-
-    def release(self, candidate: Candidate, ok: bool) -> None:
-        index = candidate.index
-        holders = self._holders[index]
-        if holders:
-            # Which request it was is not said: the mean is given back, so that nothing is held when nobody is there.
-            self._holds(index, -(self._held[index] // holders), -1)
-
-    def _holds(self, index: int, amount: int, one: int) -> None:
-        self._held[index] += amount
-        self._holders[index] += one
-        self._fit.give(index, -amount)
-
-    def _need(self, facts: Facts) -> int:
-        return (facts.tokens or len(facts.body) // BYTES_A_TOKEN) + (facts.wanted_output or self._answer)
-
-    def _goes_on(self, before: TightestFit, candidates: Sequence[Candidate]) -> None:
-        there = {name: index for index, name in enumerate(before._names)}
-        for one in candidates:
-            old = there.get(one.name)
-            if old is not None:
-                self._holds(one.index, before._held[old], before._holders[old])

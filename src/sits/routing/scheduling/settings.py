@@ -57,11 +57,14 @@ class Where(Spec, frozen=True):
     """Of filter and score `zone`."""
 
     region: str = ""
-    """Of this gateway: where a client says no region that there is."""
+    """Of this gateway: what counts where the client says none."""
     zone: str = ""
     """Of this gateway, in that region."""
+    client: bool = True
+    """Whether a client may say where it is (`x-sits-region`), and is heard where a backend is there. `false` keeps all requests
+    where this gateway is said to be."""
     zone_header: str = "x-sits-zone"
-    """A header in which a client may say its zone. Its region it says in `x-sits-region`."""
+    """A header in which a client may say its zone, too."""
 
 
 class FilterByZone(Where, frozen=True):

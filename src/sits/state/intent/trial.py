@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sits.inner.errors import Code, SitsError
-from sits.routing.intent.head import MOST_EXAMPLES, fit
-from sits.routing.intent.intent import Intent, deep_vectors, fit_intent, quick_vectors
+from sits.routing.intent.head import MOST_EXAMPLES, ones
+from sits.routing.intent.intent import Intent, deep_seen, fit_intent, products_beside, quick_seen
 from sits.routing.intent.judge import Marks, judge
+from sits.routing.intent.seen import Seen
+from sits.routing.intent.soften import out_of_fold, softened, votes_of_others
 from sits.routing.intent.tune import Read, Tuning, folds, read_all, tune_safe, tune_scale
 from sits.state.cache.semantic.embedder import Embedder
 from sits.state.intent.embedders import Deep
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     Matrix = npt.NDArray[np.float32]
     Labels = npt.NDArray[np.intp]
 
-PENALTIES = (3e-5, 1e-4, 3e-4)
+PENALTIES = (3e-6, 1e-5, 3e-5, 1e-4)
 FEWEST = 4
 """Queries of each domain that tuning needs: with fewer, some fold has none of it."""
 
@@ -31,10 +33,9 @@ FEWEST = 4
 class Vectors(msgspec.Struct, frozen=True):
     """What both stages see of queries, row by row."""
 
-    tokens: Matrix
     embeddings: Matrix
-    quick: Matrix
-    deep: Matrix
+    quick: Seen
+    deep: Seen
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -58,7 +59,8 @@ def embedded(queries: Sequence[Query], quick: Embedder, deep: Deep) -> Vectors:
     """Embed queries for both stages."""
     texts = [query.text for query in queries]
     tokens, embeddings = quick.embed(texts), deep.embed(texts)
-    return Vectors(tokens, embeddings, quick_vectors(texts, tokens), deep_vectors(texts, tokens, embeddings))
+    seen = quick_seen(texts, tokens)
+    return Vectors(embeddings, seen, deep_seen(embeddings, seen))
 
 
 def labels_of(queries: Sequence[Query], domains: Sequence[str]) -> Labels:
@@ -75,6 +77,8 @@ def tune(queries: Sequence[Query], vectors: Vectors) -> Tuning:
     Raises:
         SitsError: `invalid_request`: too few of a domain, or too many in all.
     """
+    import numpy as np
+
     domains = domains_of(queries)
     for name in (*domains, UNKNOWN):
         count = sum(query.domain == name for query in queries)
@@ -83,9 +87,17 @@ def tune(queries: Sequence[Query], vectors: Vectors) -> Tuning:
     if len(queries) > MOST_EXAMPLES:
         raise SitsError(Code.INVALID_REQUEST, f"{len(queries)} queries; a head is fitted on {MOST_EXAMPLES} at the most")
     labels = labels_of(queries, domains)
-    fold = folds([query.group or query.text for query in queries])
-    quick_penalty, quick = _best(vectors.quick, labels, len(domains) + 1, fold)
-    deep_penalty, deep = _best(vectors.deep, labels, len(domains) + 1, fold)
+    fold = folds(_groups(queries))
+    if (fold == fold[0]).all():
+        raise SitsError(Code.INVALID_REQUEST, "all queries are of one group; tuning needs several")
+    sharp = ones(labels, len(domains) + 1)
+    quick_products = vectors.quick.products()
+    deep_products = products_beside(vectors.embeddings, quick_products)
+    votes = votes_of_others(vectors.embeddings, labels, len(domains) + 1, fold)
+    deep_penalty, told = _best(deep_products, sharp, fold, votes)
+    soft = softened(told, tune_scale(told, labels).temperature, labels)
+    deep = out_of_fold(deep_products, soft, deep_penalty, fold) + votes
+    quick_penalty, quick = _best(quick_products, soft, fold, np.zeros_like(votes))
     # Where the quick stage is unsure the deep one is asked, so it needs no least probability of its own.
     quick_scale = msgspec.structs.replace(tune_scale(quick, labels), least=0.0)
     deep_scale = tune_scale(deep, labels)
@@ -97,7 +109,8 @@ def fitted(queries: Sequence[Query], vectors: Vectors, tuning: Tuning) -> Intent
     """The intent whose domains and examples these queries are."""
     domains = domains_of(queries)
     labels = labels_of(queries, domains)
-    return fit_intent(domains, [None] * len(domains), vectors.quick, vectors.deep, labels, tuning)
+    least = [None] * len(domains)
+    return fit_intent(domains, least, vectors.quick, vectors.embeddings, labels, _groups(queries), tuning)
 
 
 def tried(intent: Intent, queries: Sequence[Query], vectors: Vectors) -> Trial:
@@ -105,24 +118,22 @@ def tried(intent: Intent, queries: Sequence[Query], vectors: Vectors) -> Trial:
     import numpy as np
 
     quick = read_all(intent.quick.scores(vectors.quick), intent.tuning.quick)
-    deep = read_all(intent.deep.scores(vectors.deep), intent.tuning.deep)
+    deep = read_all(intent.deep_scores(vectors.deep, vectors.embeddings), intent.tuning.deep)
     safe = quick.confidence >= intent.tuning.safe
     both = Read(np.where(safe, quick.classes, deep.classes), np.where(safe, quick.confidence, deep.confidence))
     return Trial(labels_of(queries, intent.domains), quick, deep, both, float(1.0 - safe.mean()) if len(safe) else 0.0)
 
 
-def _best(vectors: Matrix, labels: Labels, classes: int, fold: Labels) -> tuple[float, Matrix]:
-    """The penalty of most right scores out of fold, and those scores."""
-    import numpy as np
-
+def _best(products: Matrix, targets: Matrix, fold: Labels, beside: Matrix) -> tuple[float, Matrix]:
+    """The penalty of most right scores out of fold, and those scores, with what is `beside` them."""
+    labels = targets.argmax(axis=1)
     found: list[tuple[float, float, Matrix]] = []
     for penalty in PENALTIES:
-        scores = np.zeros((len(labels), classes), dtype=np.float32)
-        for one in np.unique(fold):
-            out = fold == one
-            if out.all():
-                raise SitsError(Code.INVALID_REQUEST, "all queries are of one group; tuning needs several")
-            scores[out] = fit(vectors[~out], labels[~out], classes, penalty).scores(vectors[out])
+        scores = out_of_fold(products, targets, penalty, fold) + beside
         found.append((float((scores.argmax(axis=1) == labels).mean()), penalty, scores))
     _, penalty, scores = max(found, key=lambda one: one[0])
     return penalty, scores
+
+
+def _groups(queries: Sequence[Query]) -> list[str]:
+    return [query.group or query.text for query in queries]

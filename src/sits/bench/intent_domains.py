@@ -1,0 +1,55 @@
+"""What is shipped of the labelled set: the twelve domains as resources, and the background; of the split `examples` alone.
+
+    python -m sits.bench.intent_domains
+
+writes them anew where the set has changed; a test holds that they agree with it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+import sits.state.intent
+from sits.bench.intent import queries
+from sits.resources.domains import DOMAINS_FOLDER, Domain, DomainSpec
+from sits.resources.vocabulary import Metadata
+from sits.resources.writing import to_yaml
+from sits.state.intent.labelled import UNKNOWN, domains_of
+from sits.state.intent.material import Unasked
+
+BACKGROUND = Path(sits.state.intent.__file__).parent / "background.jsonl"
+DESCRIPTIONS = {
+    "code": "Writing, reading, mending and explaining programs, queries, scripts and configuration.",
+    "compliance": "Whether something keeps to regulations, standards and policies, and what these ask for.",
+    "cross-modal": "Images, audio, video and documents as pictures: describing, comparing, finding and reading them.",
+    "customer-service": "Orders, deliveries, returns, accounts and complaints of customers.",
+    "inspection": "Inspecting plants, machines and structures: defects, readings, what to do about them.",
+    "legal": "Questions of law, contracts, disputes.",
+    "maths": "Calculating, solving and proving.",
+    "medical": "Complaints, illnesses, medicines, findings and care.",
+    "multi-hop": "Questions whose answer takes several facts, one after the other.",
+    "risk": "Credit, fraud, market and operational risk: judging, modelling and limiting it.",
+    "summary": "Making a given text shorter: summaries, minutes, key points.",
+    "translation": "Translating texts, and judging translations.",
+}
+
+
+def files() -> dict[Path, str]:
+    """What is shipped, by where it lies."""
+    examples = [query for query in queries() if query.split == "examples"]
+    found = {}
+    for name in domains_of(examples):
+        listed = {lang: [one.text for one in examples if (one.domain, one.lang) == (name, lang)] for lang in ("en", "zh")}
+        spec = DomainSpec(examples=listed, description=DESCRIPTIONS[name])
+        found[DOMAINS_FOLDER / f"{name}.yaml"] = to_yaml([Domain(Metadata(name), spec)])
+    unasked = [Unasked(one.text, one.lang) for one in examples if one.domain == UNKNOWN]
+    found[BACKGROUND] = "".join(msgspec.json.encode(one).decode() + "\n" for one in unasked)
+    return found
+
+
+if __name__ == "__main__":
+    for path, text in files().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")

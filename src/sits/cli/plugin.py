@@ -1,0 +1,171 @@
+"""`sits plugin`: write a filter or a score of one's own, and see whether it keeps what it must."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from sits.routing.plugins.fence import Kind
+    from sits.routing.plugins.limits import Alarm
+    from sits.state.plugins.loading import Offered
+
+_SECONDS = 120.0
+"""That all checks of one plugin may take."""
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What one check found."""
+
+    kind: str
+    name: str
+    check: str
+    ok: bool
+    said: str = ""
+    """What was found instead."""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A plugin that is installed."""
+
+    kind: str
+    name: str
+    entry: str
+    package: str
+    problem: str = ""
+    """Why it cannot be used."""
+
+
+@click.group("plugin")
+def plugin() -> None:
+    """Filters and scores of your own: write one, check it, see what is installed."""
+
+
+@plugin.command("new")
+@click.argument("name")
+@click.option("--kind", type=click.Choice(["score", "filter"]), default="score", show_default=True, help="What it is.")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="Where to write it; the current folder when not given.",
+)
+def new(name: str, kind: Kind, folder: Path) -> None:
+    """Write a plugin that works, and its test, to be changed."""
+    from sits.state.plugins.template import written
+
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise click.UsageError("a name is of lower case letters, digits and -, and begins with a letter")
+    if name in _built_in(kind):
+        raise click.UsageError(f"there is a built-in {kind} {name}")
+    files = written(kind, name)
+    for file, _ in files:
+        if (folder / file).exists():
+            raise click.ClickException(f"{folder / file} is there already")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in files:
+        (folder / file).write_text(text, encoding="utf-8")
+        click.echo(f"wrote {folder / file}")
+    click.echo(f"next: sits plugin check {folder / files[0][0]}")
+
+
+@plugin.command("check")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--settings", default="{}", help="Its settings, as JSON: for one that cannot do without.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each check.")
+def check(file: Path, settings: str, as_json: bool) -> None:
+    """Run on FILE what is run on every filter and score that comes with SITS. Exit code 0: all is kept; 1: something is not;
+    2: it cannot be loaded."""
+    from sits.state.plugins.alarm import best_alarm
+    from sits.state.plugins.loading import Refused, load_file
+
+    given = _settings(settings)
+    alarm = best_alarm()
+    try:
+        loaded = load_file(file.resolve(), 0, alarm, 10.0)
+    except Refused as error:
+        click.echo(f"{file} {error}", err=True)
+        raise SystemExit(2) from error
+    found = [row for one in loaded.offered for row in _checked(one, given, alarm)]
+    for row in found:
+        if as_json:
+            click.echo(msgspec.json.encode(row).decode())
+        else:
+            mark = click.style("ok  ", fg="green") if row.ok else click.style("FAIL", fg="red")
+            click.echo(f"{mark} {row.kind} {row.name}: {row.check}" + ("" if row.ok else f": {row.said}"))
+    bad = sum(not row.ok for row in found)
+    if not as_json:
+        click.echo(f"{len(found)} checks, " + (f"{bad} failed" if bad else "all kept"))
+    raise SystemExit(1 if bad else 0)
+
+
+@plugin.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each.")
+def list_(as_json: bool) -> None:
+    """The plugins that are installed: entry points of the group `sits.plugins`. Those of a folder a gateway shows in its status."""
+    rows = _installed()
+    for row in rows:
+        if as_json:
+            click.echo(msgspec.json.encode(row).decode())
+        else:
+            what = f"{row.entry}: {row.problem}" if row.problem else f"{row.kind} {row.name}"
+            click.echo(f"{what} ({row.package})")
+    if not rows and not as_json:
+        click.echo("none is installed")
+
+
+def _settings(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"--settings: {error}") from error
+
+
+def _built_in(kind: str) -> frozenset[str]:
+    from sits.routing.scheduling.builtin import FILTERS, SCORES
+
+    return frozenset(FILTERS if kind == "filter" else SCORES)
+
+
+def _checked(one: Offered, settings: dict[str, Any], alarm: Alarm) -> list[Checked]:
+    from sits.routing.plugins.fence import described
+    from sits.routing.scheduling.checks import FILTER_CHECKS, SCORE_CHECKS, failures
+    from sits.state.plugins.trial import tried
+
+    taken = f"there is a built-in {one.kind} of that name" if one.name in _built_in(one.kind) else ""
+    fence = tried(one, alarm, 1.0, settings)
+    rows = [
+        Checked(one.kind, one.name, "has a name of its own", not taken, taken),
+        Checked(one.kind, one.name, "gets by the fence of the gateway", not fence, fence),
+    ]
+    checks = FILTER_CHECKS if one.kind == "filter" else SCORE_CHECKS
+    names = [check.__name__.replace("_", " ") for check in checks]
+    try:
+        failed = dict(alarm.call(_SECONDS, failures, one.kind, one.make, settings))
+    except BaseException as error:  # SystemExit of a plugin is a finding, not the end
+        return [*rows, Checked(one.kind, one.name, "comes to an end", False, described(error, alarm, 1.0))]
+    return rows + [Checked(one.kind, one.name, name, name not in failed, failed.get(name, "")) for name in names]
+
+
+def _installed() -> list[Listed]:
+    from sits.state.plugins.alarm import best_alarm
+    from sits.state.plugins.loading import Refused, entries, load_entry
+
+    alarm = best_alarm()
+    rows = []
+    for entry in entries():
+        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "unknown package"
+        try:
+            loaded = load_entry(entry, alarm, 10.0)
+        except Refused as error:
+            rows.append(Listed("", "", entry.name, package, str(error)))
+            continue
+        rows += [Listed(one.kind, one.name, entry.name, package) for one in loaded.offered]
+    return rows

@@ -1,0 +1,124 @@
+"""What a request is given room for, on its way from the plan to the models.
+
+    chunks = await fit_in(x, fitness, tokens)      after the plan: who has room is asked first, who has none is not asked
+    await chunks.read(x)                           before the models are asked, where the prompt is read in pieces
+
+Most requests pass `fit_in` at its first look, without a wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import msgspec
+
+from sits.dialects.peek import has_image
+from sits.gateway.asking import ask
+from sits.gateway.chunking import PIECES, Read, Reading, Room
+from sits.gateway.counting import Fitness, Judged
+from sits.gateway.exchange import Exchange
+from sits.inner.errors import Code, SitsError
+from sits.resources.context import ServiceSpec
+from sits.routing.context.fit import Verdict
+from sits.routing.context.stages import HEADER, NO_SERVICE
+from sits.routing.target import Target
+from sits.state.tokens import Tokens
+
+REWRITTEN = frozenset(("tools", "json_object", "json_schema"))
+"""What a request may need that templates write into its prompt: its size says nothing certain then."""
+FITTED = frozenset(("chat", "messages", "responses", "completions"))
+"""Operations whose answers share the window with their prompts."""
+
+
+class Chunks(msgspec.Struct, frozen=True):
+    """A prompt that is to be read in pieces by `target`."""
+
+    target: Target
+    room: Room
+    tokens: Tokens
+    service: ServiceSpec
+
+    async def read(self, x: Exchange) -> Read:
+        """Read it, and put what is left to ask in the place of the client's request. An exchange, which has no task, awaits it as
+        one: `await loop.create_task(chunks.read(x))`.
+
+        Raises:
+            SitsError: as `Reading.through`.
+        """
+
+        async def ask_piece(target: Target, body: bytes) -> bytes:
+            return await ask(x.service, target, "chat", body, x.request.peer)
+
+        def left() -> float | None:
+            return None if x.total is None else max(0.0, x.total - (perf_counter() - x.admitted))
+
+        def over() -> SitsError | None:
+            return x.ending or (SitsError(Code.CLIENT_CLOSED, "the client went away") if x.gone else None)
+
+        reading = Reading(ask_piece, self.tokens, self.target, self.room, left=left, over=over)
+        read = await reading.through(x.request.body, x.operation)
+        x.request.body = read.body
+        return read
+
+
+async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | None = None) -> Chunks | None:
+    """Have those of the plan asked first who have room for the request, and nobody who has none; or what is to be read in pieces.
+
+    Raises:
+        SitsError: `context_length_exceeded`, nobody has room, with the figures; `invalid_request`, no such service.
+    """
+    assert x.plan is not None
+    assert x.peek is not None
+    context = fitness.context
+    service = context.service(x.request.headers.get(HEADER), domain) if context is not None else NO_SERVICE
+    body = x.request.body
+    if x.operation not in FITTED or fitness.passes(body, service.headroom, plain=not x.peek.needs & REWRITTEN, shows=has_image):
+        return None
+    judging = fitness.judge(tokens, x.client.read(body), body, x.plan.targets, service)
+    judged = await x.service.loop.create_task(judging)
+    if judged.split and x.operation in PIECES:
+        return _chunks(x, fitness, tokens, service)
+    targets = judged.order(x.plan.targets)
+    if not targets:
+        targets, judged = await _others(x, fitness, tokens, service, judged)
+    if targets != list(x.plan.targets):
+        x.plan = msgspec.structs.replace(x.plan, targets=tuple(targets), filtered=(*x.plan.filtered, *_left_out(judged)))
+    return None
+
+
+async def _others(
+    x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec, judged: Judged
+) -> tuple[list[Target], Judged]:
+    """Those who were not planned, because a route tries only so many.
+
+    Raises:
+        SitsError: they have no room either.
+    """
+    assert x.plan is not None
+    assert x.choice is not None
+    others = [target for target in x.choice.targets if target not in x.plan.targets]
+    if others:
+        body = x.request.body
+        more = await x.service.loop.create_task(fitness.judge(tokens, x.client.read(body), body, others, service))
+        targets = more.order(others)
+        if targets:
+            return targets[: x.choice.attempts], judged
+        judged = msgspec.structs.replace(judged, fits={**judged.fits, **more.fits})
+    raise judged.refusal(x.requested)
+
+
+def _left_out(judged: Judged) -> Sequence[tuple[str, str]]:
+    return [(name, "has no room: " + one.why()) for name, one in judged.fits.items() if one.verdict is Verdict.DOES_NOT_FIT]
+
+
+def _chunks(x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec) -> Chunks:
+    """Who reads: the largest window of the plan. Those with smaller ones are not asked, as what is left would not fit them."""
+    assert x.plan is not None
+    assert fitness.context is not None
+    windows = {target.name: fitness.rows[target.name].window for target in x.plan.targets if target.name in fitness.rows}
+    window = max(windows.values())
+    targets = tuple(target for target in x.plan.targets if windows.get(target.name, window) == window)
+    x.plan = msgspec.structs.replace(x.plan, targets=targets)
+    spec = fitness.context.spec
+    return Chunks(targets[0], Room(window, service.headroom, spec.notes, spec.pieces), tokens, service)

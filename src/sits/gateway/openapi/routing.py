@@ -1,0 +1,64 @@
+"""Schemas and examples of the pages of intent, feedback and what was learned."""
+
+from __future__ import annotations
+
+from sits.gateway.openapi.shapes import (
+    BOOLEAN,
+    COUNT,
+    FILLED,
+    NUMBER,
+    OBJECT,
+    STRING,
+    Schema,
+    listed,
+    nullable,
+    one_of,
+    record,
+    said,
+)
+
+READ = {"text": "my landlord keeps the deposit"}
+FEEDBACK = {"request_id": "req_1", "thumbs": "up"}
+
+
+def schemas() -> dict[str, Schema]:
+    """Of the forms that the pages take and answer with."""
+    near = record({"domain": nullable(STRING), "text": STRING, "cosine": NUMBER})
+    return {
+        "Intent": record(
+            {
+                "state": one_of(("none", "building", "ready", "failed")),
+                "trouble": STRING,
+                "declared": listed(STRING),
+                "domains": said(listed(STRING), "Those that requests are read by now."),
+                "examples": COUNT,
+                "index": nullable(STRING),
+                "indexed": said(BOOLEAN, "Whether the index has all examples."),
+                "verdicts": {"type": "object", "additionalProperties": COUNT},
+                "tuning": nullable(OBJECT),
+            }
+        ),
+        "IntentText": record({"text": FILLED}, ["text"], additionalProperties=False),
+        "IntentVerdict": record(
+            {
+                "domain": said(nullable(STRING), "null: of none."),
+                "confidence": NUMBER,
+                "stage": one_of(("quick", "deep")),
+                "nearest": STRING,
+                "near": said(listed(near), "The examples that are nearest."),
+            }
+        ),
+        "Feedback": record(
+            {
+                "request_id": {"type": "string", "minLength": 1, "maxLength": 200},
+                "score": {"type": "number", "minimum": -1, "maximum": 1},
+                "thumbs": one_of(("up", "down")),
+                "comment": {"type": "string", "maxLength": 2000},
+            },
+            ["request_id"],
+            additionalProperties=False,
+            oneOf=[{"required": ["score"]}, {"required": ["thumbs"]}],
+        ),
+        "FeedbackTaken": record({"request_id": FILLED, "status": one_of(("counted", "repeated", "changed", "late"))}),
+        "Learning": record({"trouble": STRING, "routes": {"type": "object", "additionalProperties": OBJECT}}),
+    }

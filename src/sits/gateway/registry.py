@@ -1,0 +1,384 @@
+"""The semantic registry of a node: which services there are, found by what they are for, graded by how they are wanted.
+
+Nothing is embedded before somebody searches, unless grading is declared: a gateway that does not use it does not pay for it.
+Then the cards are embedded by the gateway's own local model (the one of substitutes, whose map puts both languages in one place),
+behind each change of the configuration and once an hour. Where the model or the vectors cannot be had, names and words still
+find, and the answer says that meaning was left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pathlib
+import tempfile
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sits.engines.base import Engine
+from sits.engines.local.aside import aside
+from sits.gateway.ending import end
+from sits.gateway.substituting import embed
+from sits.inner.errors import Code, SitsError
+from sits.ports.store import Store
+from sits.ports.vectors import Vectors, open_vectors
+from sits.resilience.substitutes.shelf import EMBEDDER, Shelf
+from sits.resources.registry import RegistrySpec
+from sits.resources.snapshot import Snapshot
+from sits.routing.registry import Found, Grades, Lexical, Origin, Rules, ServiceCard, card_of, fused
+from sits.routing.registry.grade import POOLS, Change, Standing
+from sits.routing.target import capabilities_of
+from sits.state.registry.entries import Entries
+
+if TYPE_CHECKING:
+    from sits.resilience.substitutes.space import Space
+    from sits.state.registry.index import Index
+
+_log = logging.getLogger("sits.registry")
+
+LONGEST_QUERY = 2000
+"""Characters of a query that are read."""
+MOST_TOP = 100
+MOST_KEPT = 1024
+"""Queries whose vectors are kept."""
+LOOK_SECONDS = 1.0
+ENTRIES_SECONDS = 10.0
+"""How often the store is asked whether another gateway imported something."""
+EARLY = 0.9
+"""Vectors are renewed when so much of their hour is over."""
+AGAIN_SECONDS = 60.0
+"""After how long a renewal that failed is tried again."""
+EMBEDDINGS = "registry/embeddings.bin"
+
+
+class Service(msgspec.Struct, frozen=True):
+    """A service as the registry lists it."""
+
+    name: str
+    origin: Origin
+    description: str
+    domains: tuple[str, ...]
+    capabilities: list[str]
+    labels: Mapping[str, str]
+    address: str
+    healthy: bool | None
+    standing: Standing | None
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What was found, and whether meaning was asked."""
+
+    data: list[Found]
+    left_out: str = ""
+    """Why meaning was not asked; empty where it was."""
+
+
+class ServiceRegistry:
+    """Of one process. Whoever makes it runs `want` behind each change, and ends it with `aclose`."""
+
+    def __init__(
+        self,
+        data: pathlib.Path,
+        engine: Callable[[], Engine],
+        store: Store,
+        *,
+        counts: Callable[[], Mapping[str, float]],
+        told: Callable[[str, dict[str, Any]], None],
+        unload: Callable[[str], Awaitable[bool]],
+        clock: Callable[[], float],
+        vectors: Callable[[], Awaitable[Vectors]] | None = None,
+    ) -> None:
+        """`engine` is that of the embedding model. `counts` are the requests that came for each model since the start. `unload`
+        ends a local model, and says whether it did. `vectors` opens an index that is shared; one of this process without."""
+        self._engine = engine
+        self._entries = Entries(store)
+        self._shelf = Shelf(data / EMBEDDINGS, EMBEDDER)
+        self._counts = counts
+        self._told = told
+        self._unload = unload
+        self._clock = clock
+        self._open = vectors
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._index: Index | None = None
+        self._space: Space | None = None
+        self._models: dict[str, ServiceCard] = {}
+        self._imported: list[ServiceCard] = []
+        self._cards: dict[str, ServiceCard] = {}
+        self._lexical = Lexical(())
+        self._indexed: dict[str, ServiceCard] = {}
+        self._kept: OrderedDict[str, Any] = OrderedDict()
+        self._turn = asyncio.Lock()
+        self._used = False
+        self._task: asyncio.Task[None] | None = None
+        self._spec: RegistrySpec | None = None
+        self._grades = Grades(Rules())
+        self._tried = float("-inf")
+        self.trouble = ""
+        """Why meaning cannot be asked; empty while it can."""
+
+    async def want(self, snapshot: Snapshot, spec: RegistrySpec | None) -> None:
+        """These models are the services, beside those that were imported; graded as `spec` says."""
+        self._models = {name: card_of(model, capabilities_of(model)) for name, model in snapshot.models.items()}
+        if spec != self._spec:
+            self._spec = spec
+            self._grades = Grades(_rules(spec) if spec is not None else Rules())
+        await self._read_entries()
+        self._taken()
+        if spec is not None:
+            self._used = True
+            if self._task is None:
+                self._task = asyncio.create_task(self._watch(), name="registry")
+        elif self._task is not None:
+            task, self._task = self._task, None
+            await end(task)
+        if self._used:
+            await self._renew()
+
+    async def find_by_intent(
+        self,
+        query: str,
+        top_k: int = 5,
+        *,
+        capabilities: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+        allows: Callable[[str], bool] = lambda name: True,
+    ) -> Answered:
+        """The services that do what is meant, best first: at most `top_k` of those with these capabilities and labels.
+
+        Raises:
+            SitsError: `invalid_request`: nothing is asked, or for too many.
+        """
+        text = " ".join(query.split())[:LONGEST_QUERY]
+        if not text:
+            raise SitsError(Code.INVALID_REQUEST, "the query is empty", param="query")
+        if not 1 <= top_k <= MOST_TOP:
+            raise SitsError(Code.INVALID_REQUEST, f"from 1 to {MOST_TOP} services can be asked for, not {top_k}", param="top_k")
+        wanted, marks = frozenset(capabilities), (labels or {}).items()
+        allowed = frozenset(
+            name
+            for name, card in self._cards.items()
+            if wanted <= card.capabilities and marks <= card.labels.items() and (card.origin != "model" or allows(name))
+        )
+        semantic = await self._nearest(text)
+        found = fused(self._lexical.called(text), self._lexical.search(text), semantic, allowed, top_k)
+        graded = [msgspec.structs.replace(one, grade=self._grades.grade(one.name)) for one in found]
+        return Answered(graded, self.trouble)
+
+    def pool(self, name: str) -> str:
+        """The label of the pool that a service belongs in: `accelerator`, `default` or `cpu-low-priority`."""
+        return POOLS[self._grades.grade(name)]
+
+    def services(self) -> list[Service]:
+        """All of them, in the order of their names."""
+        now, graded = self._clock(), self._spec is not None
+        return [
+            Service(
+                card.name,
+                card.origin,
+                card.description,
+                card.domains,
+                sorted(card.capabilities),
+                card.labels,
+                card.address if card.origin != "model" else "",
+                card.healthy,
+                self._grades.standing(name, now) if graded else None,
+            )
+            for name, card in sorted(self._cards.items())
+        ]
+
+    async def take_entries(self, origin: Origin, cards: Sequence[ServiceCard]) -> int:
+        """These are what another registry has, from now on; how many others of it went.
+
+        Raises:
+            SitsError: `state_unavailable`; `request_too_large`.
+        """
+        gone = await self._entries.replace(origin, cards)
+        await self._read_entries()
+        self._taken()
+        if self._used:
+            await self._renew()
+        return gone
+
+    def tick(self, now: float) -> list[Change]:
+        """Grade anew by what was counted until now, and have it told; what changed."""
+        counts = self._counts()
+        for name in self._models:
+            self._grades.counted(name, counts.get(name, 0.0), now)
+        changes = self._grades.tick(now)
+        for change in changes:
+            _log.info("%s is %s: %s", change.name, change.after, change.why)
+            said = {"service": change.name, "before": change.before, "after": change.after, "why": change.why}
+            self._told("service_grade", {**said, "pool": POOLS[change.after]})
+        return changes
+
+    async def act(self, changes: Sequence[Change]) -> None:
+        """Unload what has become cold and runs on this machine."""
+        if self._spec is None or not self._spec.cold.unload:
+            return
+        for change in changes:
+            if change.after == "cold" and change.name in self._models and await self._unload(change.name):
+                _log.info("%s is unloaded: nobody means it", change.name)
+
+    async def aclose(self) -> None:
+        """End what goes on. Safe to repeat."""
+        task, self._task = self._task, None
+        await end(task)
+        index, self._index = self._index, None
+        if index is not None:
+            await index.aclose()
+        if self._scratch is not None:
+            await asyncio.to_thread(self._scratch.cleanup)
+
+    # The cards
+
+    async def _read_entries(self) -> None:
+        try:
+            self._imported = await self._entries.all()
+        except SitsError as error:
+            _log.warning("what was imported cannot be read, the last known stays: %s", error.message)
+
+    def _taken(self) -> None:
+        """The cards are these now. A Model goes before an entry of its name."""
+        cards = {card.name: card for card in self._imported} | self._models
+        if cards == self._cards:
+            return
+        self._cards = cards
+        self._lexical = Lexical(list(cards.values()))
+        self._grades.declare(cards, self._clock())
+
+    # Meaning
+
+    async def _renew(self) -> None:
+        """Make the vectors of all cards anew, and have no others."""
+        async with self._turn:
+            cards = self._cards
+            self._tried = self._clock()
+            try:
+                index = await self._opened()
+                texts = list(dict.fromkeys(card.text for card in cards.values()))
+                placed = dict(zip(texts, await self._placed(texts, keep=True), strict=True))
+                await index.renew({name: placed[card.text] for name, card in cards.items()})
+            except SitsError as error:
+                self.trouble = error.message
+                _log.error("services cannot be found by meaning: %s", error.message)
+                return
+            self.trouble = ""
+            self._indexed = cards
+            now = self._clock()
+            for name in cards:
+                self._grades.renewed(name, now)
+
+    async def _nearest(self, text: str) -> list[tuple[str, float]]:
+        """All services by how near they are; none where that cannot be told."""
+        if not self._used or (self._indexed is not self._cards and self._clock() - self._tried > AGAIN_SECONDS):
+            self._used = True
+            await self._renew()
+        elif not self._indexed and self._turn.locked():
+            # The cards are being embedded for the first time: a second, and then it is known what they mean.
+            async with self._turn:
+                pass
+        if self._index is None or not self._indexed:
+            return []
+        try:
+            vector = self._kept.get(text)
+            if vector is None:
+                vector = (await self._placed([text], keep=False))[0]
+                self._kept[text] = vector
+                if len(self._kept) > MOST_KEPT:
+                    self._kept.popitem(last=False)
+            hits = await self._index.nearest(vector, 2 * len(self._cards))
+        except SitsError as error:
+            self.trouble = error.message
+            _log.warning("a query is answered by names and words: %s", error.message)
+            return []
+        self.trouble = ""
+        found = [(name, score) for name, score in hits if name in self._cards]
+        self._grades.asked(dict(found), self._clock())
+        return found
+
+    async def _placed(self, texts: Sequence[str], *, keep: bool) -> list[Any]:
+        """The vectors of texts on the calibrated map; embeddings of cards are kept over restarts."""
+        held = await aside(lambda: self._shelf.take(texts), "registry") if keep else {}
+        missing = [text for text in texts if text not in held]
+        if missing:
+            made = await embed(self._engine(), missing)
+            held |= dict(zip(missing, made, strict=True))
+            if keep:
+                await aside(lambda: self._shelf.keep(held), "registry")
+        space = self._space
+        assert space is not None
+        rows = await aside(lambda: space.place([held[text] for text in texts]).astype("<f4"), "registry") if texts else ()
+        return list(rows)
+
+    async def _opened(self) -> Index:
+        """The index, opened when it is first needed.
+
+        Raises:
+            SitsError: `unsupported`, what it needs is not installed; `state_unavailable`.
+        """
+        if self._index is not None:
+            return self._index
+        try:
+            from sits.resilience.substitutes.space import space
+            from sits.state.registry.index import Index
+        except ImportError as error:
+            raise SitsError(Code.UNSUPPORTED, "services are found by meaning with numpy: pip install 'sits[local]'") from error
+        self._space = await aside(space, "registry")
+        if self._open is not None:
+            vectors = await self._open()
+        else:
+            # Made anew from kept embeddings in a moment, so that workers need not share them.
+            self._scratch = tempfile.TemporaryDirectory(prefix="sits-registry-", ignore_cleanup_errors=True)
+            vectors = await open_vectors("embedded", pathlib.Path(self._scratch.name))
+        self._index = Index(vectors, EMBEDDER, self._space.background.shape[1])
+        return self._index
+
+    # Time
+
+    async def _watch(self) -> None:
+        """Grade once a second; read what others imported; renew in time."""
+        looked = self._clock()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = self._clock()
+            try:
+                await self._look(now, entries=now - looked >= ENTRIES_SECONDS)
+            except Exception:
+                _log.exception("a defect while services are graded")
+            if now - looked >= ENTRIES_SECONDS:
+                looked = now
+
+    async def _look(self, now: float, *, entries: bool) -> None:
+        await self.act(self.tick(now))
+        if entries:
+            await self._read_entries()
+            self._taken()
+        spec = self._spec
+        if spec is not None and self._due(now, spec):
+            await self._renew()
+
+    def _due(self, now: float, spec: RegistrySpec) -> bool:
+        if self._indexed is self._cards and not self.trouble:
+            return now - self._tried >= EARLY * spec.hot.renew_seconds
+        return now - self._tried >= min(AGAIN_SECONDS, EARLY * spec.hot.renew_seconds)
+
+
+def _rules(spec: RegistrySpec) -> Rules:
+    return Rules(
+        hot_qps=spec.hot.qps,
+        renew_seconds=spec.hot.renew_seconds,
+        cold_cosine=spec.cold.cosine,
+        cold_seconds=3600 * spec.cold.hours,
+        quiet_per_hour=spec.cold.quiet_per_hour,
+    )
+
+
+def counted(attempts: Mapping[tuple[str, ...], Any]) -> dict[str, float]:
+    """Attempts on each target, from the children of `sits_attempts_total`."""
+    found: dict[str, float] = {}
+    for labels, counter in attempts.items():
+        found[labels[0]] = found.get(labels[0], 0.0) + counter.value
+    return found

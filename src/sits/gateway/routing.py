@@ -1,0 +1,190 @@
+"""What goes on beside the requests so that the right model is asked: reading what is wanted, learning from outcomes, watching how
+models are.
+
+Put together here, started after the service stands and ended before what it uses goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sits.dialects.intake import unreadable
+from sits.engines.base import Engine
+from sits.gateway.feedback_pages import TOPIC as FEEDBACK
+from sits.gateway.feedback_pages import FeedbackPages
+from sits.gateway.pages import Answer, Pages, Visit, json_answer
+from sits.gateway.siblings import Siblings, Topic
+from sits.gateway.understanding import Understanding
+from sits.gateway.vitals import Declared as Telling
+from sits.gateway.vitals import VitalsWatch
+from sits.gateway.vitals_queries import HealthChange
+from sits.inner.errors import Code, SitsError
+from sits.ports.store import Store
+from sits.ports.vectors import Vectors
+from sits.state.outcomes import Declared, Outcomes
+
+if TYPE_CHECKING:
+    from sits.gateway.service import Service
+    from sits.gateway.table import Table
+
+_log = logging.getLogger("sits.gateway")
+LEARN_SECONDS = 1.0
+SAVE_SECONDS = 30.0
+READ_SECONDS = 5.0
+
+
+class _Said(msgspec.Struct, forbid_unknown_fields=True):
+    text: str
+
+
+_said = msgspec.json.Decoder(_Said).decode
+
+
+class Routing:
+    """Of one process. `name` is the node's, `engine_for` makes an engine for a base URL, `embedding` that of the model whose
+    embeddings tell domains apart, `vectors` opens the index, `tell` puts events on the bus."""
+
+    def __init__(
+        self,
+        service: Service,
+        store: Store,
+        data: pathlib.Path,
+        engine_for: Callable[[str], Engine],
+        embedding: Callable[[], Engine],
+        vectors: Callable[[], Awaitable[Vectors]],
+        *,
+        name: str,
+        chance: Callable[[], float],
+        tell: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self._service = service
+        self._store = store
+        self.understanding = Understanding(data, embedding, vectors)
+        self.outcomes = Outcomes(name)
+        self._tell = tell
+        self.vitals = VitalsWatch(
+            service.standing.states, engine_for, clock=perf_counter, wall=service.wall, chance=chance, told=self._health
+        )
+        self._siblings: Siblings | None = None
+        self._feedback = FeedbackPages(self.outcomes, self._brothers)
+        self.topics: dict[str, Topic] = {FEEDBACK: self._feedback.here}
+        self._learn_at = self._save_at = 0.0
+        service.understanding, service.outcomes = self.understanding, self.outcomes
+        service.standing.vitals = self.vitals
+
+    def add_to(self, pages: Pages, siblings: Siblings) -> None:
+        """Have the pages answered."""
+        self._siblings = siblings
+        self._feedback.add_to(pages)
+        pages.add("GET", "/v1/admin/intent", self._intent, "admin")
+        pages.add("POST", "/v1/admin/intent", self._read, "admin")
+        pages.add("GET", "/v1/admin/vitals", self._vitals, "admin")
+
+    async def start(self) -> None:
+        """Begin."""
+        await self.outcomes.load(self._store)
+        self.take(self._service.table)
+
+    def take(self, table: Table) -> None:
+        """This table is in force."""
+        snapshot = table.snapshot
+        self.understanding.apply(snapshot)
+        learning: dict[str, Declared] = {}
+        for name, route in snapshot.routes.items():
+            spec = route.spec.complexity
+            if spec is not None and spec.learning is not None:
+                learning[name] = Declared(spec, prices_of(table, name) if spec.learning.over == "target" else None)
+        self.outcomes.declare(learning)
+        telling: Mapping[str, Telling] = {
+            name: Telling(model.spec.vitals, model.spec.health) for name, model in snapshot.models.items()
+        }
+        self.vitals.take(
+            table.targets,
+            telling,
+            [choice.order for choice in table.names.values()],
+            prometheus=snapshot.settings.prometheus,
+            most_out=snapshot.settings.outliers.most_out,
+        )
+
+    def tick(self, now: float) -> None:
+        """Ten times a second: what time alone brings."""
+        self.vitals.tick(now)
+        if now >= self._learn_at:
+            self._learn_at = now + LEARN_SECONDS
+            self.outcomes.tick(now)
+        if now >= self._save_at and self.outcomes.any:
+            self._save_at = now + SAVE_SECONDS
+            self._service.caches.behind(self._save(), must=True)
+
+    def measure(self) -> None:
+        """Bring the metrics up to date."""
+        registry = self._service.registry
+        targets, health = self.vitals.rows()
+        for row in targets:
+            registry.target_asked.series(row.target, "ok").value = row.asked - row.failed
+            registry.target_asked.series(row.target, "failed").value = row.failed
+            signs = row.vitals
+            if signs is not None:
+                registry.target_running.series(row.target).value = signs.running or 0
+                registry.target_waiting.series(row.target).value = signs.waiting or 0
+                registry.target_kv.series(row.target).value = signs.kv or 0.0
+        for name, free in self.vitals.free.items():
+            registry.target_memory_free.series(name).value = free
+        for verdict in health:
+            registry.target_sick.series(verdict.target).value = int(verdict.sick)
+
+    async def aclose(self) -> None:
+        """End all of it; what was learned is kept."""
+        if self.outcomes.any:
+            await self._save()
+        await self.vitals.aclose()
+        await self.understanding.aclose()
+
+    async def _save(self) -> None:
+        await self.outcomes.save(self._store)
+
+    def _health(self, change: HealthChange) -> None:
+        self._tell("health", {"target": change.target, "sick": change.sick, "why": change.reason})
+
+    # Pages
+
+    async def _intent(self, visit: Visit) -> Answer:
+        """GET /v1/admin/intent: by what requests are read, and how that goes."""
+        return json_answer(self.understanding.status())
+
+    async def _read(self, visit: Visit) -> Answer:
+        """POST /v1/admin/intent: how a text would be read, and the examples that are nearest to it."""
+        try:
+            text = _said(visit.request.body).text.strip()
+        except msgspec.DecodeError as error:
+            raise unreadable(error) from error
+        if not text:
+            raise SitsError(Code.INVALID_REQUEST, "`text` is empty", param="text")
+        body = msgspec.json.encode({"messages": [{"role": "user", "content": text}]})
+        verdict = await self.understanding.read(body, "chat", READ_SECONDS)
+        near = await self.understanding.nearest(text)
+        return json_answer({**msgspec.to_builtins(verdict), "near": msgspec.to_builtins(near)})
+
+    async def _vitals(self, visit: Visit) -> Answer:
+        """GET /v1/admin/vitals: what servers and Prometheus tell of targets."""
+        return json_answer(self.vitals.status())
+
+    def _brothers(self) -> Siblings:
+        assert self._siblings is not None
+        return self._siblings
+
+
+def prices_of(table: Table, route: str) -> dict[str, float]:
+    """What each backend costs, 0 to 1, the dearest 0.15: by its declared prices, half prompt and half answer."""
+    targets = table.names[route].pool.backends
+    costs = {
+        target.name: target.model.spec.cost.input_per_million + target.model.spec.cost.output_per_million for target in targets
+    }
+    dearest = max(costs.values(), default=0.0)
+    return {name: 0.15 * cost / dearest if dearest > 0.0 else 0.0 for name, cost in costs.items()}

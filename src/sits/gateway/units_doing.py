@@ -1,0 +1,60 @@
+"""What can be done with a unit of a running gateway: made ready, unloaded, asked how busy it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sits.engines.local.engine import LocalEngine
+from sits.gateway.asking import ask
+from sits.inner.errors import Code, SitsError
+from sits.routing.target import Target
+
+if TYPE_CHECKING:
+    from sits.gateway.service import Service
+
+_CLIENT = "units"
+
+
+class Units:
+    """Of one service. A `sits.gateway.units.Doing`."""
+
+    __slots__ = ("_service",)
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def ready(self, name: str) -> None:
+        """It answers. One that must be loaded first also makes a token, so that no client pays for its first use.
+
+        Raises:
+            SitsError: it does not.
+        """
+        target = self._target(name)
+        engine = target.engine
+        if isinstance(engine, LocalEngine) and engine.status.state != "hot":
+            await engine.warm()
+            await self._one_token(target)
+            return
+        await engine.probe(target.model.spec.health_check_path, target.deadlines)
+
+    async def unload(self, name: str) -> bool:
+        target = self._service.table.targets.get(name)
+        return target is not None and isinstance(target.engine, LocalEngine) and await target.engine.unload()
+
+    def busy(self, name: str) -> int:
+        """Requests under way whose newest attempt is with this unit, in this process."""
+        return sum(1 for x in self._service.live if x.attempts and x.attempts[-1].target.name == name)
+
+    async def _one_token(self, target: Target) -> None:
+        if "chat" not in target.capabilities:
+            return
+        body = {"model": target.name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1, "temperature": 0}
+        await ask(self._service, target, "chat", msgspec.json.encode(body), _CLIENT)
+
+    def _target(self, name: str) -> Target:
+        target = self._service.table.targets.get(name)
+        if target is None:
+            raise SitsError(Code.MODEL_NOT_FOUND, f"there is no model {name!r}")
+        return target

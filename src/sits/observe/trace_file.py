@@ -1,0 +1,276 @@
+"""Writing recorded traffic: a bounded queue and a thread that makes rows of it, so that a slow disk costs rows (they are counted,
+and the file says so), never requests.
+
+Each process writes a file of its own and holds a lock on it, so that no other one removes it for being old. Files are for their
+owner alone (mode 0600). What was written is handed to the disk (fsync) when a file is full or the gateway ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from sits.inner.errors import SitsError
+from sits.observe.record import Record
+from sits.observe.redact import Redactor
+from sits.observe.trace_row import Feedback, Gap, Head, Row, encode, head_of
+from sits.observe.trace_sample import Sample
+from sits.resilience.shadow.scrub import Scrubber, Unscrubbable
+from sits.resources.snapshot import Snapshot
+
+_log = logging.getLogger("sits.trace")
+
+BATCH = 8
+"""Rows made in one go; each is some 50 us for which the event loop waits, and each write lets it in."""
+MOST_HEADS = 64
+_KEY_FILE = ".key"
+_KEY_BYTES = 32
+_QUIET = 60.0
+"""Seconds between two words of the log about a disk that takes nothing."""
+
+Item = tuple[Sample, Record] | Feedback
+
+
+class TraceFile:
+    """A folder that traffic is recorded in, and the thread that does it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        redactor: Redactor,
+        *,
+        share: float = 1.0,
+        largest: int = 64 * 1024 * 1024,
+        keep: int = 16,
+        body_bytes: int = 16 * 1024,
+        capacity: int = 4096,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder = folder
+        self.rows = 0
+        """Written since the start."""
+        self.missing = 0
+        """Not written since the start: too many at once, or the disk took none."""
+        self._redactor = redactor
+        self._share = share
+        self._largest = largest
+        self._keep = keep
+        self._body_bytes = body_bytes
+        self._capacity = capacity
+        self._wall = wall
+        self._queue: deque[Item] = deque()
+        self._untold = 0
+        self._file: int | None = None
+        self._path: Path | None = None
+        self._size = 0
+        self._number = 0
+        self._headed: set[str] = set()
+        self._heads: OrderedDict[str, bytes] = OrderedDict()
+        self._key = b""
+        self._complained = -_QUIET
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._writing = threading.Lock()
+
+    def put(self, sample: Sample, record: Record) -> None:
+        """Have a finished request recorded; neither may change any more. 0.2 us; left out when there is too much to do."""
+        self._append((sample, record))
+
+    def feedback(self, request_id: str, score: float) -> None:
+        """How an answer was, 0 to 1."""
+        self._append(Feedback(request_id, score, self._wall()))
+
+    def _append(self, item: Item) -> None:
+        if len(self._queue) < self._capacity:
+            self._queue.append(item)
+        else:
+            self.missing += 1
+            self._untold += 1
+
+    def start(self, every: float = 0.05) -> None:
+        """Write what is queued every so many seconds, from a daemon thread. Call it after any fork."""
+        if self._thread is None:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._run, args=(every,), name="sits-trace", daemon=True)
+            self._thread.start()
+
+    def stop(self, patience: float = 5.0) -> None:
+        """Write what is left and close the file, waiting at most `patience` seconds for a stuck disk."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop.set()
+            thread.join(patience)
+            if thread.is_alive():
+                return
+        self.flush()
+        with self._writing:
+            self._close()
+
+    def flush(self) -> None:
+        """Write what is queued, from the calling thread."""
+        with self._writing:
+            while self._queue or self._untold:
+                batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+                try:
+                    self._write(batch)
+                except OSError as error:
+                    lost = sum(not isinstance(item, Feedback) for item in batch)
+                    self.missing += lost
+                    self._untold += lost
+                    self._complain(error)
+                    self._drop()
+                    if not batch:
+                        return  # Only a gap is left to be told: the next flush tries again.
+
+    def _run(self, every: float) -> None:
+        while not self._stop.wait(every):
+            self.flush()
+
+    def _write(self, batch: list[Item]) -> None:
+        """Raises OSError where the disk takes nothing; what was written of the batch before is whole lines."""
+        lines = []
+        untold, self._untold = self._untold, 0
+        try:
+            self._open()
+            if untold:
+                lines.append(encode(Gap(untold, self._wall())))
+            for item in batch:
+                lines += self._lines(item)
+            self._out(lines)
+        except OSError:
+            self._untold += untold
+            raise
+        self.rows += sum(not isinstance(item, Feedback) for item in batch)
+        if self._size >= self._largest:
+            self._close()
+
+    def _lines(self, item: Item) -> list[bytes]:
+        """What is to be written of it: nothing, where JSON cannot say it."""
+        try:
+            if isinstance(item, Feedback):
+                return [self._redactor.line(encode(item))]
+            sample, record = item
+            head = self._head(sample.snapshot)
+            row = self._redactor.line(encode(sample.row(record, self._key, self._body(sample.body))))
+        except (TypeError, ValueError, msgspec.MsgspecError, SitsError) as error:
+            self.missing += 1
+            self._untold += 1
+            _log.warning("a request cannot be recorded: %s", error)
+            return []
+        return [head, row] if head else [row]
+
+    def _head(self, snapshot: Snapshot) -> bytes:
+        """The head of a configuration, where this file has not got it yet."""
+        if snapshot.hash in self._headed:
+            return b""
+        self._headed.add(snapshot.hash)
+        made = self._heads.get(snapshot.hash)
+        if made is None:
+            made = self._heads[snapshot.hash] = self._redactor.line(encode(head_of(snapshot, self._wall(), self._share)))
+            if len(self._heads) > MOST_HEADS:
+                self._heads.popitem(last=False)
+        return made
+
+    def _body(self, body: bytes | None) -> str | None:
+        """What was asked, without what is personal and can be told by its form; None where that cannot be done."""
+        if body is None or len(body) > self._body_bytes:
+            return None
+        try:
+            return Scrubber().json(body).decode()
+        except (Unscrubbable, UnicodeDecodeError):
+            return None
+
+    def _out(self, lines: list[bytes]) -> None:
+        assert self._file is not None
+        data = b"".join([line + b"\n" for line in lines])
+        while data:
+            data = data[os.write(self._file, data) :]
+        self._size = os.fstat(self._file).st_size
+
+    def _open(self) -> None:
+        if self._file is not None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self._key:
+            self._key = key_of(self.folder)
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._wall()))
+        self._number += 1
+        self._path = self.folder / f"trace-{stamp}-{os.getpid()}-{self._number:06d}.jsonl"
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._size = 0
+        self._headed = set()
+        self._remove_old()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+
+    def _drop(self) -> None:
+        """Leave a file that took nothing; half a line may be its end."""
+        try:
+            self._close()
+        except OSError as error:
+            self._complain(error)
+
+    def _remove_old(self) -> None:
+        files = sorted(self.folder.glob("trace-*.jsonl"))
+        for old in files[: max(0, len(files) - self._keep)]:
+            if old != self._path and _unused(old):
+                old.unlink(missing_ok=True)
+
+    def _complain(self, error: OSError) -> None:
+        now = time.monotonic()
+        if now - self._complained >= _QUIET:
+            self._complained = now
+            _log.error("traffic is not recorded: %s", error)
+
+
+def key_of(folder: Path) -> bytes:
+    """The key of the hashes in a folder, made when there is none: who has it can tell whether a session was a certain one."""
+    path = folder / _KEY_FILE
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        found = path.read_bytes()
+        if len(found) == _KEY_BYTES:
+            return found
+        # Another process is about to write it, or was killed before it did: this one's hashes are its own.
+        return secrets.token_bytes(_KEY_BYTES)
+    made = secrets.token_bytes(_KEY_BYTES)
+    try:
+        os.write(file, made)
+    finally:
+        os.close(file)
+    return made
+
+
+def _unused(path: Path) -> bool:
+    """Whether nobody writes this file."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+__all__ = ["Head", "Row", "TraceFile", "key_of"]

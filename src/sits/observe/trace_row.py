@@ -1,0 +1,303 @@
+"""Recorded traffic: what requests looked like when they were decided on, complete enough to decide on them again, and what came
+of them.
+
+JSON lines. A `head` says what the configuration was; a `row` is a request, and belongs to the head with the hash of its record; a
+`feedback` says later how an answer was; a `gap` says how many rows are missing here. A line that cannot be read is reported and
+passed over, a last one that was cut off (the disk was full, the gateway was killed) too. No line holds a credential, and none what
+was said, unless bodies were asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sits import __version__
+from sits.observe.record import Record, Scored
+from sits.resources.checks import is_reference
+from sits.resources.kinds import Model, Resource, Settings
+from sits.resources.plain import plain
+from sits.resources.problem import ConfigError
+from sits.resources.reading import read_value
+from sits.resources.snapshot import Snapshot, compile
+from sits.routing.policies.snapshot import NUMBERS, Taken
+
+FORMAT = "sits-trace"
+VERSION = 1
+LONGEST = 32 * 1024 * 1024
+"""Bytes of a line that is read; beyond, something else was taken for a trace."""
+MASKED = "[redacted]"
+
+
+class TraceError(Exception):
+    """It cannot be read as recorded traffic at all; the message says why."""
+
+
+class Head(msgspec.Struct, frozen=True, tag="head", tag_field="line", omit_defaults=True):
+    """What all rows have in common that were decided on by the same configuration."""
+
+    snapshot: str
+    """Its hash."""
+    resources: list[dict[str, Any]]
+    """What of it choices depend on, as it would be written in a file; secrets are references, as there."""
+    format: str = FORMAT
+    version: int = 0
+    time: float = 0.0
+    """Unix seconds."""
+    gateway: str = ""
+    """The version of SITS."""
+    share: float = 1.0
+    """Of the requests, so many are here."""
+    numbers: tuple[str, ...] = ()
+    """The names of the numbers in `Row.states`."""
+
+
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request as it was seen when its target was chosen."""
+
+    operation: str
+    draw: float
+    """The random number, as it was drawn."""
+    now: float
+    """Seconds of the gateway's monotonic clock: those of `Row.states` too."""
+    needs: tuple[str, ...] = ()
+    """Capabilities that it cannot do without, that of its endpoint among them."""
+    known: bool = False
+    """Its route looked at more than these: what follows has been gathered."""
+    key: str = ""
+    team: str = ""
+    priority: int = 1
+    colour: str = ""
+    session: str = ""
+    """Of what the client calls its session, a keyed hash."""
+    beginning: str = ""
+    """Of how the body begins, a keyed hash."""
+    region: str = ""
+    adapter: str = ""
+    domain: str = ""
+    confidence: float = 0.0
+    stage: str = ""
+    complexity: float = -1.0
+    tier: str = ""
+    favoured: str = ""
+    tokens: int = 0
+    exact: bool = False
+    wanted_output: int = 0
+    qps: float = 0.0
+    place: float = -1.0
+    """On the ring, where policy `hash` chose; below 0 where it did not."""
+    headers: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each struct
+    """Those that the route looks at."""
+
+
+class Weighing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What filters and scores said of all candidates."""
+
+    candidates: tuple[str, ...]
+    """In the order of what the scores gave."""
+    parts: tuple[Scored, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+    """(candidate, the filter that left it out)."""
+    waived: tuple[str, ...] = ()
+    """Filters that would have left nobody, and were passed over."""
+
+
+class Row(msgspec.Struct, frozen=True, tag="row", tag_field="line", omit_defaults=True):
+    """A request."""
+
+    record: Record
+    asked: Asked
+    order: tuple[str, ...] = ()
+    """Whom to ask, as it was decided; empty where nobody could be."""
+    states: dict[str, Taken] = {}  # noqa: RUF012
+    """What policies look at, of everybody who could have been chosen."""
+    out: tuple[str, ...] = ()
+    """Who was left alone because of a breaker."""
+    failing: tuple[str, ...] = ()
+    """Rules of the route that did not count because their targets were not as they must be."""
+    learned: dict[str, float] = {}  # noqa: RUF012
+    """Where the tier or the favoured backend was drawn, to learn which is best: the chances of each."""
+    weighing: Weighing | None = None
+    dollars: float | None = None
+    """What it cost; None where nobody knows."""
+    body: str | None = None
+
+    @property
+    def first(self) -> str:
+        """Who was to be asked first; empty where nobody could be."""
+        return self.order[0] if self.order else ""
+
+
+class Feedback(msgspec.Struct, frozen=True, tag="feedback", tag_field="line"):
+    """How an answer was, said later; the last word counts."""
+
+    request_id: str
+    score: float
+    """0 to 1."""
+    time: float
+
+
+class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="line"):
+    """So many rows could not be written here."""
+
+    missing: int
+    time: float
+
+
+class Bad(msgspec.Struct, frozen=True):
+    """A line that could not be read."""
+
+    file: str
+    number: int
+    why: str
+    cut: bool = False
+    """The last line of its file, which has no end."""
+
+
+Line = Head | Row | Feedback | Gap
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a request."""
+
+    ok: bool
+    code: str = ""
+    """Of the error."""
+    latency_ms: float | None = None
+    """From its arrival to the last byte."""
+    first_ms: float | None = None
+    """To the first content, from when its target was asked."""
+    input: int | None = None
+    output: int | None = None
+    dollars: float | None = None
+    asked: str = ""
+    """Who was asked first in truth: a switch or a full route may have put others in the place of who was chosen."""
+
+
+def outcome(row: Row) -> Outcome:
+    """What the row says of it."""
+    record = row.record
+    usage, parts, attempts = record.usage, record.anatomy, record.attempts
+    last = attempts[-1] if attempts else None
+    return Outcome(
+        record.status == 200 and not record.code and not record.rung,
+        record.code,
+        parts.total * 1e3 if parts is not None else None,
+        last.first_ms if last is not None else None,
+        usage.input if usage is not None else None,
+        usage.output if usage is not None else None,
+        row.dollars,
+        attempts[0].target if attempts else "",
+    )
+
+
+def head_of(snapshot: Snapshot, time: float, share: float = 1.0) -> Head:
+    """The head of what this configuration decides. Keys are left out, and what a model's headers say unless it is a reference."""
+    kept: list[Resource] = [_public(model) for model in snapshot.models.values()]
+    kept += [*snapshot.routes.values(), *snapshot.domains.values(), Settings(snapshot.settings)]
+    resources = [plain(one) for one in kept]
+    return Head(snapshot.hash, resources, FORMAT, VERSION, time, __version__, share, NUMBERS)
+
+
+def snapshot_of(head: Head) -> Snapshot:
+    """The configuration again, as far as choices depend on it.
+
+    Raises:
+        TraceError: it cannot be used by this version.
+    """
+    try:
+        return compile([read_value(one, "(trace)") for one in head.resources], 1)
+    except ConfigError as error:
+        raise TraceError(f"the configuration in the trace cannot be used: {error}") from error
+
+
+def _public(model: Model) -> Model:
+    spec = model.spec
+    headers = {name: value if is_reference(value) else MASKED for name, value in spec.headers.items()}
+    return msgspec.structs.replace(
+        model, spec=msgspec.structs.replace(spec, headers=headers, input_schema=None, output_schema=None, openapi=None)
+    )
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Line)
+
+
+def encode(line: Line) -> bytes:
+    """One line without its end, before redaction."""
+    return _ENCODER.encode(line)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a trace, oldest first: itself, or those in a folder.
+
+    Raises:
+        TraceError: there is none.
+    """
+    if not path.is_dir():
+        if not path.exists():
+            raise TraceError(f"{path} is not there")
+        return [path]
+    found = sorted(path.glob("*.jsonl"))
+    if not found:
+        raise TraceError(f"there is no *.jsonl in {path}")
+    return found
+
+
+def read(path: Path) -> Iterator[Line | Bad]:
+    """Every line, one after the other: the file may be larger than memory.
+
+    Raises:
+        TraceError: it is no trace, or one of another version.
+    """
+    for file in files_of(path):
+        yield from _read_file(file)
+
+
+def _read_file(file: Path) -> Iterator[Line | Bad]:
+    try:
+        with file.open("rb") as stream:
+            for number, raw in enumerate(iter(lambda: stream.readline(LONGEST), b""), 1):
+                if number == 1 or raw.startswith(_HEAD):
+                    _known(raw, file, number)
+                yield _line(raw, str(file), number)
+    except OSError as error:
+        raise TraceError(f"{file} cannot be read: {os.strerror(error.errno or 0)}") from error
+
+
+class _Mark(msgspec.Struct):
+    line: str
+    format: str = ""
+    version: int = 0
+
+
+_HEAD = b'{"line":"head"'
+_MARK = msgspec.json.Decoder(_Mark)
+
+
+def _known(raw: bytes, file: Path, number: int) -> None:
+    try:
+        mark = _MARK.decode(raw)
+    except msgspec.DecodeError as error:
+        raise TraceError(f"{file} is no trace: its line {number} is no head ({error})") from error
+    if mark.line != "head" or mark.format != FORMAT:
+        raise TraceError(f"{file} is no trace: its line {number} is no head")
+    if mark.version != VERSION:
+        raise TraceError(f"{file} is a trace of version {mark.version}; this SITS reads version {VERSION}")
+
+
+def _line(raw: bytes, file: str, number: int) -> Line | Bad:
+    try:
+        return _DECODER.decode(raw)
+    except msgspec.DecodeError as error:
+        whole = raw.endswith(b"\n")
+        return Bad(file, number, str(error) if whole else "it has no end", not whole)
+
+
+def feedback_in(lines: Iterable[Line | Bad]) -> Mapping[str, float]:
+    """What was said later of answers, by request id: the last word of each. So many as fit into memory: 100 bytes each."""
+    return {line.request_id: line.score for line in lines if isinstance(line, Feedback)}

@@ -1,0 +1,141 @@
+"""What is kept of one request at the moment of its decision, on the event loop: a few references and copied numbers. The row is
+made of it later, by the thread that writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any
+
+from sits.observe.record import Record, Scored
+from sits.observe.trace_row import Asked, Row, Weighing
+from sits.resources.checks_choosing import matches_of
+from sits.resources.kinds import Route
+from sits.resources.snapshot import Snapshot
+from sits.resources.tracing import SECRET_HEADERS
+from sits.routing.learning.learner import Decision
+from sits.routing.plan import NOBODY, Choice, Plan
+from sits.routing.policies.snapshot import Taken, take
+from sits.routing.pool import PREFIX
+from sits.routing.scheduling.base import Facts
+
+MOST_STATES = 1024
+"""Targets of a route whose states are taken; a route of more can only be replayed by what was recorded of its choices."""
+LONGEST_HEADER = 1024
+_SETTINGS = ("header", "zoneHeader", "zone_header")
+"""Settings of filters and scores that name a header."""
+_BESIDE = ("x-sits-zone",)
+"""Headers that plugins look at by default."""
+
+
+class Sample:
+    """One request. `plan` is set as soon as there is one; what is not, was refused."""
+
+    __slots__ = (
+        "_facts", "_failing", "_headers", "_known", "_learned", "_out", "_prefix", "_session", "_states", "body", "dollars", "plan",
+        "snapshot",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        choice: Choice,
+        facts: Facts,
+        snapshot: Snapshot,
+        headers: Mapping[str, str],
+        out: frozenset[str] = NOBODY,
+        *,
+        known: bool = True,
+        learned: Decision | None = None,
+    ) -> None:
+        """Of a request that is about to be decided on: `facts.draw` is the number as it was drawn. `known` is whether its facts
+        were gathered, for a route that looks at them."""
+        self.snapshot = snapshot
+        self.plan: Plan | None = None
+        self.dollars: float | None = None
+        self.body: bytes | None = None
+        self._known = known
+        self._learned = learned
+        self._headers = headers
+        self._out = out
+        # Facts may be gathered anew while the request is under way.
+        self._facts = {name: getattr(facts, name) for name in _COPIED}
+        self._prefix = facts.body[:PREFIX]
+        self._session = facts.session
+        self._states: dict[str, Taken] = {one.name: take(one.state) for one in choice.targets[:MOST_STATES]}
+        watched = [rule for rule, _ in choice.rules if rule.watch is not None]
+        self._failing = tuple(rule.name for rule in watched if rule.watch is not None and not rule.watch.holds(facts.now))
+
+    def row(self, record: Record, key: bytes, body: str | None = None) -> Row:
+        """The row, once the request is over. `key` is that of the hashes."""
+        facts: dict[str, Any] = self._facts
+        plan = self.plan
+        asked = Asked(
+            **{**facts, "needs": tuple(sorted(facts["needs"]))},
+            known=self._known,
+            session=keyed(self._session, key),
+            beginning=keyed(self._prefix, key),
+            place=_place(plan),
+            headers=dict(self._headers),
+        )
+        return Row(
+            record,
+            asked,
+            tuple(one.name for one in plan.targets) if plan is not None else (),
+            self._states,
+            tuple(sorted(self._out)),
+            self._failing,
+            dict(zip(self._learned.arms, self._learned.choice.propensities, strict=True)) if self._learned is not None else {},
+            weighing(plan) if plan is not None else None,
+            self.dollars,
+            body,
+        )
+
+
+_COPIED = (
+    "operation", "draw", "now", "needs", "key", "team", "priority", "colour", "region", "adapter", "domain", "confidence", "stage",
+    "complexity", "tier", "favoured", "tokens", "exact", "wanted_output", "qps",
+)  # fmt: skip
+
+
+def weighing(plan: Plan) -> Weighing | None:
+    """What filters and scores said, of all candidates; None where the route has none."""
+    picked = plan.picked
+    if picked is None or picked.decision is None or plan.pool is None:
+        return None
+    decision = picked.decision
+    names = tuple(one.name for one in plan.pool.backends)
+    left_out = tuple((names[index], by) for (index, _), by in zip(decision.filtered, decision.by, strict=True))
+    parts = tuple(Scored(name, weight, tuple(given)) for name, weight, given in decision.parts)
+    return Weighing(names, parts, left_out, tuple(decision.waived))
+
+
+def _place(plan: Plan | None) -> float:
+    """Where policy `hash` found the request on the ring: it is in the place of the random number since."""
+    if plan is None or plan.facts is None or plan.pool is None or plan.pool.name != "hash":
+        return -1.0
+    return plan.facts.draw
+
+
+def keyed(what: bytes, key: bytes) -> str:
+    """The same for the same, and nothing that tells what it was to somebody without the key."""
+    return blake2b(what, key=key, digest_size=12).hexdigest() if what else ""
+
+
+def headers_looked_at(route: Route | None, more: Iterable[str] = ()) -> tuple[bytes, ...]:
+    """The names of the headers that the rules, filters and scores of a route look at, and `more`; none that carry credentials."""
+    found = {name.lower() for name in (*more, *_BESIDE)}
+    if route is not None:
+        spec = route.spec
+        for rule in spec.rules:
+            for match in matches_of(rule):
+                found.update(name.lower() for name in match.headers)
+        for use in (*spec.filters, *spec.scores):
+            found.update(_named(use.settings))
+    return tuple(sorted(name.encode() for name in found - SECRET_HEADERS))
+
+
+def _named(settings: Mapping[str, Any]) -> Iterator[str]:
+    for setting in _SETTINGS:
+        name = settings.get(setting)
+        if isinstance(name, str) and name:
+            yield name.lower()

@@ -1,0 +1,67 @@
+"""Votes of the nearest examples, beside the scores of a head: what a linear head smooths over, an example close by still says.
+
+The nearer an example lies, the more its vote weighs. On the labelled set, out of fold, they put right one wrong verdict of
+ten. A head that is fitted on a part of the examples gains more, since all of them vote: one fitted on a fifth was right on 0.90,
+with votes on 0.92 to 0.93.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Matrix = npt.NDArray[np.float32]
+    Labels = npt.NDArray[np.intp]
+
+Vote = tuple[str | None, float]
+"""The domain of an example, None if of none, and its cosine to the query."""
+
+VOTERS = 16
+"""Examples that vote."""
+SHARP = 0.02
+"""An example whose cosine is smaller by this weighs a third or so (1/e)."""
+CALM = 0.1
+"""The weight of what nobody votes for, against 1 for the nearest example."""
+WEIGHT = 0.3
+"""Of the votes, against the scores of the head. All four were chosen by cross-validation on the labelled set."""
+
+
+def tally(embeddings: Matrix, examples: Matrix, classes: Labels, count: int) -> Matrix:
+    """What the examples nearest to embeddings say, a row each: scores of `count` classes, to be added to those of a head."""
+    import numpy as np
+
+    cosines = embeddings @ examples.T
+    most = min(VOTERS, len(examples))
+    nearest = np.argpartition(-cosines, most - 1, axis=1)[:, :most]
+    return summed(np.take_along_axis(cosines, nearest, axis=1), classes[nearest], count)
+
+
+def counted(votes: Sequence[Vote], domains: Sequence[str]) -> Matrix | None:
+    """The same, of one query and votes that were gathered elsewhere. Those for other domains (of a configuration that is coming
+    or going) do not count; None where no vote does."""
+    import numpy as np
+
+    columns: dict[str | None, int] = {name: at for at, name in enumerate(domains)}
+    columns[None] = len(domains)
+    ours = [(columns[domain], cosine) for domain, cosine in votes if domain in columns]
+    if not ours:
+        return None
+    classes, cosines = zip(*ours, strict=True)
+    (row,) = summed(np.array([cosines], dtype=np.float32), np.array([classes], dtype=np.intp), len(domains) + 1)
+    found: Matrix = row
+    return found
+
+
+def summed(cosines: Matrix, classes: Labels, count: int) -> Matrix:
+    """Scores of `count` classes for each row of votes: the logarithms of their weights."""
+    import numpy as np
+
+    weights = np.exp((cosines - cosines.max(axis=1, keepdims=True)) / SHARP)
+    totals = np.full((len(cosines), count), CALM, dtype=np.float32)
+    np.add.at(totals, (np.arange(len(cosines))[:, None], classes), weights)
+    scores: Matrix = (WEIGHT * np.log(totals)).astype(np.float32)
+    return scores

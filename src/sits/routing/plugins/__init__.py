@@ -1,0 +1,1 @@
+"""Fences around the filters and scores of others: whatever they do, a request goes on."""

@@ -1,0 +1,84 @@
+"""Calling a plugin and looking closely what that leaves behind: memory, threads, files, tasks, changes of what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sits.routing.plugins.fence import Fence, dispose
+from sits.routing.plugins.untouched import Untouched
+from sits.routing.scheduling.base import Candidate, Facts, Filter
+
+FINE, USABLE, USELESS = 0, 1, 2
+"""How a call went: well; not well, though what it said can be used; not at all."""
+
+
+def closely(
+    fence: Fence,
+    control: Callable[..., Any],
+    facts: Facts,
+    candidates: tuple[Candidate, ...],
+    function: Callable[..., Any],
+    *more: Any,
+) -> tuple[int, Any, float]:
+    """Calls a plugin and looks what it leaves behind: how that went, what it said, and how long it took.
+
+    `control` says something of the same form and keeps nothing. The fence has heard of the call unless all is fine.
+    """
+    limits, footprint = fence.limits, fence.footprint
+    untouched = Untouched(facts, candidates)
+    others = footprint.others()
+    held = footprint.memory()
+    nothing = fence.alarm.call(limits.hard, control, facts, candidates, *more)
+    noise = footprint.memory() - held
+    del nothing
+    said: Any = None
+    failed = False
+    held = footprint.memory()
+    turns = footprint.turns()
+    begun = fence.clock()
+    try:
+        said = fence.alarm.call(limits.hard, function, facts, candidates, *more)
+        took = fence.clock() - begun
+    except BaseException as error:
+        took = fence.clock() - begun
+        fence.failed(error, took)
+        failed = True
+    slow = fence.slow(took, turns, footprint.turns())
+    kept = footprint.memory() - held - noise
+    if kept > limits.call_bytes:
+        footprint.collect()  # garbage in circles is not kept
+        kept = footprint.memory() - held - noise
+    changed = untouched.restored()
+    left = fence.sampled(kept, others, footprint.others())
+    if failed:
+        return USELESS, None, took
+    if not changed and not left and not slow:
+        return FINE, said, took
+    fence.took(took)
+    fence.trouble("meddled" if changed else "leaked" if left else "slow", changed or left or slow)
+    if changed:
+        dispose(said)
+        return USELESS, None, took
+    return USABLE, said, took
+
+
+def sift(facts: Facts, candidates: tuple[Candidate, ...], plugin: Any) -> Any:
+    """What a filter says of all candidates; None where the request is none of its business."""
+    asked = plugin.asks(facts)
+    if asked is False:
+        return None
+    if asked is not True:
+        return asked
+    keep = plugin.keep
+    return [keep(facts, one) for one in candidates]
+
+
+def no_sift(facts: Facts, candidates: tuple[Candidate, ...], plugin: Filter) -> Any:
+    """What a filter says that keeps nothing, to see what a look costs."""
+    return ["" for one in candidates]
+
+
+def no_score(facts: Facts, candidates: tuple[Candidate, ...]) -> Any:
+    """The same of a score."""
+    return [0.5 + one.index for one in candidates]

@@ -1,0 +1,273 @@
+"""A fence: counts what goes wrong with a plugin, and when it is called.
+
+It is fenced off with the third trouble, as long as there were no 100 good calls in a row between one and the next. Then it rests
+for 5 s, is called once to see, and is back where that went well; else it rests twice as long, up to 5 min. What it did before
+counts for another 100 calls: one more trouble is enough until then, and the rest goes on from where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CoroutineType, FrameType
+from typing import Any, Literal
+
+from sits.routing.plugins.limits import Alarm, Cut, Footprint, Limits
+
+Trouble = Literal["raised", "late", "slow", "nonsense", "leaked", "meddled"]
+"""It raised; was cut; took too long; said what is none; kept memory, threads, files or tasks; changed what it was shown."""
+TROUBLES: tuple[Trouble, ...] = ("raised", "late", "slow", "nonsense", "leaked", "meddled")
+Kind = Literal["filter", "score"]
+MOST_WORDS = 200
+_NOTHING = 16
+"""Bytes in which two looks at the same memory may differ."""
+
+
+class Fence:
+    """Around one plugin, whichever routes use it. `clock` gives monotonic seconds; `heard` is told when it is fenced and back.
+
+    Not for several threads.
+    """
+
+    __slots__ = (
+        "_good",
+        "_grew",
+        "_heard",
+        "_kept",
+        "_rest",
+        "_sampled",
+        "_since_calls",
+        "_troubles",
+        "_until",
+        "alarm",
+        "calls",
+        "clock",
+        "counts",
+        "due",
+        "footprint",
+        "kind",
+        "limits",
+        "most",
+        "name",
+        "out",
+        "seconds",
+        "since",
+        "unmade",
+        "why",
+    )
+
+    def __init__(
+        self,
+        kind: Kind,
+        name: str,
+        clock: Callable[[], float],
+        limits: Limits | None = None,
+        alarm: Alarm | None = None,
+        footprint: Footprint | None = None,
+        heard: Callable[[Fence], None] | None = None,
+    ) -> None:
+        self.kind: Kind = kind
+        self.name: str = name
+        self.clock: Callable[[], float] = clock
+        self.limits: Limits = Limits() if limits is None else limits
+        self.alarm: Alarm = Alarm() if alarm is None else alarm
+        self.footprint: Footprint = Footprint() if footprint is None else footprint
+        self._heard: Callable[[Fence], None] | None = heard
+        self.calls: int = 0
+        self.seconds: float = 0.0
+        """Of all calls together."""
+        self.most: float = 0.0
+        """Of the longest call."""
+        self.counts: dict[str, int] = dict.fromkeys(TROUBLES, 0)
+        """Troubles since the start by kind."""
+        self.out: bool = False
+        """Whether it is fenced off."""
+        self.why: str = ""
+        """The last trouble, in words; empty once it is forgotten."""
+        self.unmade: str = ""
+        """Why it could not be made for a route; that route goes on without it."""
+        self.since: float = clock()
+        """When it was loaded, fenced, or came back."""
+        self.due: int = 0
+        """Calls until the next one is sampled; 0 or less: this one."""
+        self._troubles: int = 0
+        self._good: int = 0
+        self._rest: float = self.limits.rest
+        self._until: float = 0.0
+        self._sampled: int = 0
+        self._kept: int = 0
+        self._grew: int = 0
+        self._since_calls: int = 0
+        self.afresh()
+
+    def afresh(self) -> None:
+        """What was sampled is forgotten, and sampling begins again."""
+        self.due = 0
+        self._sampled = 0
+        self._kept = 0
+        self._grew = 0
+        self._since_calls = self.calls
+
+    def open(self, now: float) -> bool:
+        """Whether it may be called: it is not fenced off, or its rest is over."""
+        if not self.out:
+            return True
+        if now < self._until:
+            return False
+        self.due = 0  # the call to see is looked at closely
+        return True
+
+    def mended(self) -> Fence:
+        """The fence of another version of it, against which nothing is held. What was counted goes on."""
+        made = Fence(self.kind, self.name, self.clock, self.limits, self.alarm, self.footprint, self._heard)
+        made.calls, made.seconds, made.most, made.counts = self.calls, self.seconds, self.most, dict(self.counts)
+        made.afresh()
+        return made
+
+    def took(self, seconds: float) -> None:
+        """A call has ended, in whichever way."""
+        self.calls += 1
+        self.seconds += seconds
+        if seconds > self.most:
+            self.most = seconds
+
+    def well(self, seconds: float) -> None:
+        """A call went well, as far as what it said goes."""
+        self.calls += 1
+        self.seconds += seconds
+        if seconds > self.most:
+            self.most = seconds
+        if seconds > self.limits.slow:
+            self.due = 0  # perhaps the machine is busy: the next call will tell
+            return
+        self.good()
+
+    def slow(self, seconds: float, before: tuple[float, int], after: tuple[float, int]) -> str:
+        """A call was looked at closely: empty, or that it took too long by itself."""
+        most = self.limits.slow
+        if seconds <= most or (after[1] > before[1] and after[0] - before[0] <= most):
+            return ""
+        return f"took {seconds * 1000:.1f} ms"
+
+    def good(self) -> None:
+        """One more call without trouble."""
+        if self.out:
+            self.out = False
+            self.since = self.clock()
+            self._good = 0
+            self._tell()
+        if self._troubles:
+            self._good += 1
+            if self._good >= self.limits.healing:
+                self._troubles = 0
+                self._good = 0
+                self._rest = self.limits.rest
+                self.why = ""
+
+    def trouble(self, kind: Trouble, why: str) -> None:
+        """A call went wrong."""
+        now = self.clock()
+        self.counts[kind] += 1
+        self.why = why[:MOST_WORDS]
+        self._good = 0
+        if self.out:
+            self._rest = min(2.0 * self._rest, self.limits.longest)
+            self._until = now + self._rest
+            return
+        self._troubles += 1
+        if self._troubles >= self.limits.troubles:
+            # It comes back with one trouble short of being fenced again.
+            if self._troubles > self.limits.troubles:
+                self._rest = min(2.0 * self._rest, self.limits.longest)
+            self.out = True
+            self.since = now
+            self._until = now + self._rest
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._heard is not None:
+            self._heard(self)
+
+    def failed(self, error: BaseException, seconds: float) -> None:
+        """A call ended with an error."""
+        self.took(seconds)
+        if isinstance(error, Cut):
+            self.trouble("late", f"was cut after {seconds * 1000:.0f} ms{_where(error)}")
+        else:
+            self.trouble("raised", described(error, self.alarm, self.limits.hard))
+
+    def sampled(self, kept: int, before: tuple[int, int, int], after: tuple[int, int, int]) -> str:
+        """A call was looked at closely, and kept so many bytes: empty, or what is wrong with that."""
+        limits = self.limits
+        self._sampled += 1
+        self.due = 1 if self._sampled < limits.sampled_first else limits.sampled_each
+        self._kept += kept
+        if kept > _NOTHING:
+            self._grew += 1
+        if after[0] > before[0]:
+            return "left a thread running"
+        if after[1] > before[1]:
+            return "left a file open"
+        if after[2] > before[2]:
+            return "left a task running"
+        if kept > limits.call_bytes:
+            return f"kept {kept // 1024} KiB of memory in one call"
+        # One large table that grew by chance in a sampled call is no leak: most calls must keep something.
+        if self._sampled > limits.sampled_first and 2 * self._grew > self._sampled:
+            guessed = self._kept * (self.calls - self._since_calls) // self._sampled
+            if guessed > limits.all_bytes:
+                return f"has kept about {guessed // 1024 // 1024} MiB of memory in {self.calls - self._since_calls} calls"
+        return ""
+
+
+def dispose(said: object) -> None:
+    """A coroutine that nobody will await is closed, which runs nothing of it: it would warn otherwise."""
+    if isinstance(said, CoroutineType):
+        said.close()
+
+
+def shown(said: object) -> str:
+    """What it said, as far as it can be told without calling any code of it."""
+    return "None" if said is None else f"a {type(said).__name__}"
+
+
+def described(error: BaseException, alarm: Alarm, seconds: float) -> str:
+    """`raised ValueError: no such label (mine.py, line 12)`."""
+    words = words_of(error, alarm, seconds)
+    text = f"raised {printable(type(error).__name__)}"
+    return (f"{text}: {words}" if words else text) + _where(error)
+
+
+def words_of(error: BaseException, alarm: Alarm, seconds: float) -> str:
+    """What an error says of itself: that is code of the plugin, too."""
+    try:
+        said = alarm.call(seconds, _words, error)
+    except BaseException:
+        return "with no words that can be read"
+    return printable(said)
+
+
+def printable(text: str) -> str:
+    """Short, and without what would confuse a terminal."""
+    return "".join([one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text[:MOST_WORDS]])
+
+
+def _words(error: BaseException) -> str:
+    return "".join(str(error)[:MOST_WORDS])
+
+
+def _where(error: BaseException) -> str:
+    """The last line of the plugin's file that the error came by; that is the first one on its way that is none of ours."""
+    theirs: dict[str, Any] | None = None
+    found, line = "", 0
+    step: Any = error.__traceback__
+    for _ in range(2000):
+        if step is None:
+            break
+        frame: FrameType = step.tb_frame
+        names = frame.f_globals
+        if theirs is None and not str(names.get("__name__")).startswith("sits."):
+            theirs = names
+        if names is theirs:
+            found, line = frame.f_code.co_filename.rpartition("/")[2], step.tb_lineno
+        step = step.tb_next
+    return f" ({found}, line {line})" if found else ""

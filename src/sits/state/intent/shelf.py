@@ -1,0 +1,114 @@
+"""Embeddings of examples that were made, in a file of the data folder, so that a restart embeds nothing anew.
+
+The file is written whole and put in place by one rename. One that cannot be read is none: it is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+from blake3 import blake3
+
+from sits.inner.errors import Code, SitsError
+
+_log = logging.getLogger("sits.intent")
+
+MOST = 40_000
+"""Embeddings kept: 61 MB of 384 numbers. Beyond, what is not asked for any more goes."""
+
+
+class _File(msgspec.Struct, frozen=True, array_like=True):
+    model: str
+    vectors: dict[bytes, bytes]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_File).decode
+
+
+class Shelf:
+    """The embeddings of one model, as little-endian float32. Its calls wait for the disk: from a worker thread."""
+
+    __slots__ = ("_bytes", "_model", "_most", "path")
+
+    def __init__(self, folder: Path, model: str, dimension: int, most: int = MOST) -> None:
+        """`model` names the weights, too: vectors of others say nothing there."""
+        self.path = folder / f"examples-{re.sub('[^A-Za-z0-9._-]', '-', model)}.bin"
+        self._model = model
+        self._bytes = 4 * dimension
+        self._most = most
+
+    def take(self, texts: Iterable[str]) -> dict[str, bytes]:
+        """What there is of these texts."""
+        held = self._read()
+        return {text: held[key] for text in texts if (key := _key(text)) in held}
+
+    def keep(self, vectors: Mapping[str, bytes]) -> None:
+        """Keep these, and what is there already as far as there is room.
+
+        Raises:
+            SitsError: `internal_error`, the folder cannot be written.
+        """
+        kept = {_key(text): vector for text, vector in vectors.items()}
+        for key, vector in self._read().items():
+            if len(kept) >= self._most:
+                break
+            kept.setdefault(key, vector)
+        try:
+            self._put(_encode(_File(self._model, kept)))
+        except OSError as error:
+            raise SitsError(Code.INTERNAL, f"{self.path}: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether no other process of this machine holds it; from then on they find it held, until the end of the block.
+
+        Of several that start together one makes the embeddings, and the others find them.
+        """
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = self.path.with_suffix(".lock").open("wb")
+        except OSError as error:
+            raise SitsError(Code.INTERNAL, f"{self.path.parent}: {error.strerror}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+            else:
+                yield True
+
+    def _put(self, content: bytes) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=self.path.name, delete=False) as file:
+            try:
+                file.write(content)
+                file.flush()
+                os.replace(file.name, self.path)
+            except OSError:
+                os.unlink(file.name)
+                raise
+
+    def _read(self) -> dict[bytes, bytes]:
+        try:
+            found = _decode(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError) as error:
+            _log.warning("%s cannot be read, and is made anew: %s", self.path, error)
+            return {}
+        if found.model != self._model:
+            return {}
+        return {key: vector for key, vector in found.vectors.items() if len(vector) == self._bytes}
+
+
+def _key(text: str) -> bytes:
+    return blake3(text.encode("utf-8", "surrogatepass")).digest(16)

@@ -1,0 +1,400 @@
+"""The plugins of this process: those that are installed, and those in a folder that is looked at again and again.
+
+A file is taken whole or not at all: where it cannot be loaded, or what it declares does nothing sensible, the version before
+stays in force, and the status says why. Each plugin has one fence, whichever routes use it; a new version gets a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from sits.resources.kinds import RouteSpec
+from sits.routing.plugins.fence import TROUBLES, Fence, Kind
+from sits.routing.plugins.fenced import FencedFilter, FencedScore
+from sits.routing.plugins.limits import Alarm, Footprint, Limits
+from sits.routing.plugins.making import fenced_filter, fenced_score, missing_filter, missing_score
+from sits.routing.scheduling.base import Filter, Made, Score
+from sits.state.plugins.loading import Loaded, Offered, Refused, Stamp, entries, load_entry, load_file, stamp, trusted
+from sits.state.plugins.trial import tried
+
+LOAD = 1.0
+"""Seconds that a file may take to load, that its plugins may take to be made, and each call while they are tried."""
+LOAD_INSTALLED = 10.0
+"""Seconds for one that is installed, which may bring a library along."""
+MOST_FILES = 64
+POLL = 2.0
+Key = tuple[Kind, str]
+
+
+class _Source:
+    """A file or an entry point: what of it is in force, and what is wrong with it as it is now."""
+
+    __slots__ = ("entry", "loaded", "path", "problem", "seen", "since", "tried", "where")
+
+    def __init__(self, where: str, path: Path | None, entry: importlib.metadata.EntryPoint | None, since: float) -> None:
+        self.where: str = where
+        self.path: Path | None = path
+        self.entry: importlib.metadata.EntryPoint | None = entry
+        self.loaded: Loaded | None = None
+        self.problem: str = ""
+        self.seen: Stamp | None = None
+        self.since: float = since
+        self.tried: bool = False
+
+
+class _InForce:
+    """A plugin that routes can use."""
+
+    __slots__ = ("fence", "offered", "source")
+
+    def __init__(self, offered: Offered, source: _Source, fence: Fence) -> None:
+        self.offered: Offered = offered
+        self.source: _Source = source
+        self.fence: Fence = fence
+
+
+class Plugins:
+    """All of them. For the main thread: `start` once, then `look` whenever something may have changed, or `watch`, which does so.
+
+    `builtin` has the names that are taken, by kind. `changed` is called after each change of what is in force; whoever compiles
+    routes does so again then. `heard` is told when a plugin is fenced off, and when it is back.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        builtin: Mapping[Kind, Sequence[str] | frozenset[str]],
+        *,
+        changed: Callable[[], None] | None = None,
+        heard: Callable[[Fence], None] | None = None,
+        alarm: Alarm | None = None,
+        footprint: Footprint | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._builtin = {kind: frozenset(names) for kind, names in builtin.items()}
+        self._changed = changed
+        self._heard = heard
+        self._alarm = Alarm() if alarm is None else alarm
+        self._footprint = Footprint() if footprint is None else footprint
+        self._limits = Limits() if limits is None else limits
+        self._clock = clock
+        self._wall = wall
+        self._serial = 0
+        self._lenient = False
+        self._installed: list[_Source] = []
+        self._files: dict[str, _Source] = {}
+        self._in_force: dict[Key, _InForce] = {}
+        self._refused: list[tuple[_Source, Offered, str]] = []
+        self._folder_problem = ""
+        self.generation: int = 0
+        """Goes up by one with each change of what is in force."""
+        self.filters: Mapping[str, Callable[[Made], Filter]] = {}
+        """By name, as `sits.routing.scheduling.builtin.FILTERS`. Each makes the plugin inside its fence, and raises ValueError
+        alone: where it cannot use its settings."""
+        self.scores: Mapping[str, Callable[[Made], Score]] = {}
+
+    def start(self) -> None:
+        """Finds what there is."""
+        self.rescan()
+
+    def rescan(self) -> bool:
+        """Looks for packages that were installed or removed, too; whether anything changed."""
+        known = {one.where: one for one in self._installed}
+        found = []
+        for entry in entries():
+            where = f"{entry.name} = {entry.value}"
+            source = known.get(where) or _Source(where, None, entry, self._wall())
+            source.entry = entry
+            if source.problem:
+                source.tried = False  # what it could not import may be there by now
+            found.append(source)
+        self._installed = found
+        return self.look(always=True)
+
+    def move(self, folder: Path | None) -> None:
+        """Looks at another folder from now on."""
+        if folder != self._folder:
+            self._folder = folder
+            self.look()
+
+    def look(self, *, always: bool = False) -> bool:
+        """Loads what is new, takes away what is gone; whether anything changed."""
+        touched = always
+        for source in self._installed:
+            touched |= self._entry_looked_at(source)
+        there = self._listed()
+        for gone in [name for name in self._files if name not in there]:
+            source = self._files.pop(gone)
+            if source.loaded is not None:
+                source.loaded.forget()
+            touched = True
+        for path in there.values():
+            touched |= self._file_looked_at(path)
+        if not touched:
+            return False
+        return self._settle()
+
+    async def watch(self, stop: asyncio.Event, poll: float = POLL) -> None:
+        """Looks after each event of the folder, and every `poll` seconds, until `stop` is set."""
+        from sits.resources.watch import _wakes
+
+        while not stop.is_set():
+            folder = self._folder
+            if folder is None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), poll)
+                self.look()
+                continue
+            async with contextlib.aclosing(cast("AsyncGenerator[None]", _wakes(folder, stop, poll))) as wakes:
+                async for _ in wakes:
+                    if self._folder != folder or stop.is_set():
+                        break
+                    self.look()
+
+    def close(self) -> None:
+        """Takes all away."""
+        for source in self._files.values():
+            if source.loaded is not None:
+                source.loaded.forget()
+        self._files.clear()
+        self._installed.clear()
+        self._in_force.clear()
+        self.filters, self.scores = {}, {}
+
+    @contextlib.contextmanager
+    def lenient(self) -> Iterator[None]:
+        """While routes are compiled again because a plugin has changed: where its new version cannot use the settings of a route,
+        the route goes on without it and the status says so. A change of the configuration is refused for that instead."""
+        self._lenient = True
+        try:
+            yield
+        finally:
+            self._lenient = False
+
+    def present(self, spec: RouteSpec) -> tuple[RouteSpec, list[str]]:
+        """A route without the filters and scores that are not there, and a line for each."""
+        filters = [one for one in spec.filters if not self.gone("filter", one.name)]
+        scores = [one for one in spec.scores if not self.gone("score", one.name)]
+        if len(filters) == len(spec.filters) and len(scores) == len(spec.scores):
+            return spec, []
+        lines = [self.gone("filter", one.name) for one in spec.filters] + [self.gone("score", one.name) for one in spec.scores]
+        return msgspec.structs.replace(spec, filters=filters, scores=scores), [line for line in lines if line]
+
+    def gone(self, kind: Kind, name: str) -> str:
+        """Empty where this name is there, built in or of a plugin; else the words for a problem of the route that wants it."""
+        if name in self._builtin.get(kind, ()) or (kind, name) in self._in_force:
+            return ""
+        for source in (*self._installed, *self._files.values()):
+            stem = source.path.stem if source.path is not None else source.where.partition(" ")[0]
+            if source.problem and stem.replace("_", "-") == name.replace("_", "-"):
+                return f"{kind} {name} is not there, the route goes on without it: {source.where} {source.problem}"
+        for source, offered, why in self._refused:
+            if (offered.kind, offered.name) == (kind, name):
+                return f"{kind} {name} is not there, the route goes on without it: {source.where} {why}"
+        return f"{kind} {name} is not there, the route goes on without it"
+
+    def status(self) -> list[dict[str, Any]]:
+        """A row for each plugin, and for each file or entry point that has none in force."""
+        rows = [self._row(one) for one in self._in_force.values()]
+        for source in (*self._installed, *self._files.values()):
+            if source.loaded is None and source.problem:
+                name = source.path.stem if source.path is not None else source.where.partition(" ")[0]
+                rows.append(_blank(name, "", source.where, source.problem, source.since))
+        rows += [_blank(one.name, one.kind, source.where, why, source.since) for source, one, why in self._refused]
+        if self._folder_problem:
+            rows.append(_blank("", "", str(self._folder), self._folder_problem, 0.0))
+        return rows
+
+    def metrics(self) -> list[tuple[str, dict[str, str], float]]:
+        """Name, labels, value: all counters but `sits_plugin_fenced`."""
+        rows = []
+        for one in self._in_force.values():
+            fence = one.fence
+            labels = {"plugin": fence.name, "kind": fence.kind}
+            rows.append(("sits_plugin_calls_total", labels, float(fence.calls)))
+            rows.append(("sits_plugin_seconds_total", labels, fence.seconds))
+            rows.append(("sits_plugin_fenced", labels, float(fence.out)))
+            rows += [("sits_plugin_troubles_total", {**labels, "trouble": kind}, float(fence.counts[kind])) for kind in TROUBLES]
+        return rows
+
+    @property
+    def problems(self) -> list[str]:
+        """What an operator has to mend."""
+        return [f"{row['source']}: {row['why']}" for row in self.status() if row["state"] != "live" or row["stale"]]
+
+    def _row(self, one: _InForce) -> dict[str, Any]:
+        fence, source = one.fence, one.source
+        why = fence.unmade or fence.why
+        if source.problem:
+            stays = f"the file as it is now {source.problem}; the version before stays"
+            why = f"{why}; {stays}" if why else stays
+        return {
+            "name": fence.name,
+            "kind": fence.kind,
+            "source": source.where,
+            "state": "fenced" if fence.out else "failed" if fence.unmade else "live",
+            "why": why,
+            "stale": bool(source.problem),
+            "calls": fence.calls,
+            "troubles": {kind: count for kind, count in fence.counts.items() if count},
+            "mean_us": round(1e6 * fence.seconds / fence.calls, 2) if fence.calls else 0.0,
+            "max_us": round(1e6 * fence.most, 2),
+            "since": round(self._wall() - (self._clock() - fence.since), 3),
+        }
+
+    def _listed(self) -> dict[str, Path]:
+        """The files of the folder by name, in order."""
+        folder, self._folder_problem = self._folder, ""
+        if folder is None:
+            return {}
+        if not folder.is_dir():
+            self._folder_problem = "is no folder"
+            return {}
+        self._folder_problem = trusted(folder)
+        if self._folder_problem:
+            return {}
+        found = sorted(one for one in folder.glob("*.py") if not one.name.startswith((".", "_", "test_", "conftest.")))
+        if len(found) > MOST_FILES:
+            self._folder_problem = f"has {len(found)} files; the first {MOST_FILES} are looked at"
+        return {one.name: one for one in found[:MOST_FILES]}
+
+    def _file_looked_at(self, path: Path) -> bool:
+        source = self._files.get(path.name)
+        if source is None or source.path != path:
+            if source is not None and source.loaded is not None:
+                source.loaded.forget()
+            source = self._files[path.name] = _Source(str(path), path, None, self._wall())
+        now = stamp(path)
+        if now == source.seen:
+            return False
+        source.seen = now
+        self._serial += 1
+        serial = self._serial
+        self._taken(source, lambda: load_file(path, serial, self._alarm, LOAD))
+        return True
+
+    def _entry_looked_at(self, source: _Source) -> bool:
+        entry = source.entry
+        assert entry is not None  # it is one of the installed
+        if source.tried and source.seen == _stamp_of(entry):
+            return False
+        source.tried = True
+        self._taken(source, lambda: load_entry(entry, self._alarm, LOAD_INSTALLED))
+        source.seen = _stamp_of(entry)
+        return True
+
+    def _taken(self, source: _Source, load: Callable[[], Loaded]) -> None:
+        """Loads and tries it; the version before stays where that goes wrong."""
+        source.since = self._wall()
+        try:
+            loaded = load()
+        except Refused as error:
+            source.problem = str(error)
+            return
+        for one in loaded.offered:
+            wrong = self._taken_by_builtin(one) or tried(one, self._alarm, LOAD)
+            if wrong:
+                loaded.forget()
+                source.problem = wrong
+                return
+        if source.loaded is not None:
+            source.loaded.forget()
+        source.loaded, source.problem = loaded, ""
+
+    def _taken_by_builtin(self, one: Offered) -> str:
+        taken = one.name in self._builtin.get(one.kind, ())
+        return f"declares {one.kind} {one.name}, and there is a built-in one of that name" if taken else ""
+
+    def _settle(self) -> bool:
+        """Works out what is in force; who comes first keeps a name: the installed ones, then files in order."""
+        before, now = self._in_force, dict[Key, _InForce]()
+        self._refused = []
+        for source in (*self._installed, *self._files.values()):
+            for one in source.loaded.offered if source.loaded is not None else ():
+                key = (one.kind, one.name)
+                if key in now:
+                    self._refused.append((source, one, f"declares what {now[key].source.where} has already"))
+                    continue
+                old = before.get(key)
+                if old is not None and old.offered is one:
+                    now[key] = old
+                else:
+                    now[key] = _InForce(one, source, self._fence(one) if old is None else old.fence.mended())
+        if list(now.items()) == list(before.items()):
+            return False
+        self._in_force = now
+        self.filters = {name: self._filter(one) for (kind, name), one in now.items() if kind == "filter"}
+        self.scores = {name: self._score(one) for (kind, name), one in now.items() if kind == "score"}
+        self.generation += 1
+        if self._changed is not None:
+            self._changed()
+        return True
+
+    def _fence(self, one: Offered) -> Fence:
+        return Fence(one.kind, one.name, self._clock, self._limits, self._alarm, self._footprint, self._heard)
+
+    def _filter(self, one: _InForce) -> Callable[[Made], FencedFilter]:
+        def make(made: Made) -> FencedFilter:
+            try:
+                return fenced_filter(one.offered.make, made, one.fence, LOAD)
+            except ValueError as error:
+                if not self._lenient:
+                    raise
+                return missing_filter(made, one.fence, _unusable(made, error))
+
+        return make
+
+    def _score(self, one: _InForce) -> Callable[[Made], FencedScore]:
+        def make(made: Made) -> FencedScore:
+            try:
+                return fenced_score(one.offered.make, made, one.fence, LOAD)
+            except ValueError as error:
+                if not self._lenient:
+                    raise
+                return missing_score(made, one.fence, _unusable(made, error))
+
+        return make
+
+
+def _unusable(made: Made, error: ValueError) -> str:
+    return f"cannot use its settings in route {made.route}: {error}"
+
+
+def _blank(name: str, kind: str, source: str, why: str, since: float) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": kind,
+        "source": source,
+        "state": "failed",
+        "why": why,
+        "stale": False,
+        "calls": 0,
+        "troubles": {},
+        "mean_us": 0.0,
+        "max_us": 0.0,
+        "since": round(since, 3),
+    }
+
+
+def _stamp_of(entry: importlib.metadata.EntryPoint) -> Stamp | None:
+    """Of the file of its module, where that can be told without loading anything."""
+    path = getattr(sys.modules.get(entry.module), "__file__", None)
+    if path is not None:
+        return stamp(path)
+    if entry.dist is None:
+        return None
+    inside = entry.module.replace(".", "/")
+    found = (stamp(str(entry.dist.locate_file(inside + end))) for end in (".py", "/__init__.py"))
+    return next((one for one in found if one is not None), None)

