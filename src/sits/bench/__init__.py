@@ -45,7 +45,10 @@ BENCHES: Mapping[str, Row] = {
         "sits.bench.substitutes",
         "Who stands in for whom: intents that a substitute cannot serve; how quick the rungs below a model are.",
     ),
+    "complexity": Row("sits.bench.complexity", "How much requests ask: tiers, cost, learning from outcomes."),
+    "decision": Row("sits.bench.decision", "What a decision costs: filters and scores, beside a plain scorer and a policy."),
     "intent": Row("sits.bench.intent", "What requests want: accuracy, unknown, two stages, beside semantic-router."),
+    "registry": Row("sits.bench.registry", "Services found by what they are for, beside a search of their names."),
     "routing": Row(
         "sits.bench.routing",
         "Who should answer: policies simulated on the same traffic, and before real servers.",

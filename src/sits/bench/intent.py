@@ -236,15 +236,16 @@ Requests are read for what they want in two stages: token vectors and words firs
 not sure enough. [Intent](intent.md) says how to declare domains. Here is how often the verdict is right on queries that were
 never used for fitting or tuning, and what it costs."""
 _SET = """\
-`queries.jsonl` was written for this project, by the author of the method: utterances of different length and register in
-English and Chinese, many of them close translations of each other. It was written in four rounds. The first two were
-split by a fixed seed, translations together, before anything was measured on them; the other two went to the examples alone, and
-were written knowing what was read wrongly outside of `test`, but nothing of `test`. So `test` has more hard queries than the
-examples. `hard` are close to another domain, or of none and full of a domain's words."""
+`queries.jsonl` was written for this project: utterances of different length and register in English and Chinese, many of them
+close translations of each other. It was written in five rounds, the first four by the author of the method. The first two were
+split by a fixed seed, translations together, before anything was measured on them. The next two went to the examples alone, and
+were written knowing what was read wrongly outside of `test`, but nothing of `test`. The fifth, half of all, went to the examples
+alone, too; it was written by others, who saw no query of `test`, one for each language, and is harder than the rest. `hard` are
+close to another domain, or of none and full of a domain's words."""
 _METHOD = """\
 Everything that is set - penalties, temperatures, the least probability, how sure the quick stage must be - is set by
-cross-validation on `examples` and `tune`, translations in one fold; then both heads are fitted on these two splits, and `test`
-is read once. Accuracy counts unknown as a class. `far_from_examples` leaves out test queries that are nearly an example. Times
+cross-validation on `examples` and `tune`, translations in one fold, and so was the method chosen; then both heads are fitted on
+these two splits, and `test` is read once. Accuracy counts unknown as a class. `far_from_examples` leaves out test queries that are nearly an example. Times
 are of one query at a time on one thread, nothing cached. semantic-router gets the same vectors; it may use `examples` as
 utterances and `tune` for its own calibration (ours is fitted on both); aggregation, count and threshold are those that are best
 on `tune`."""

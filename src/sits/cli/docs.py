@@ -13,6 +13,7 @@ from sits.gateway.openapi.page import http_page
 from sits.inner.errors import CODES, Code, Remedy
 from sits.observe.catalogue import metrics_page
 from sits.resources.schema import resource_page
+from sits.routing.scheduling.page import scheduling_page
 
 REMEDIES: dict[Remedy, str] = {
     Remedy.FIX_REQUEST: "The request is at fault; the same request gets the same answer, here and elsewhere.",
@@ -136,6 +137,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "http-api.md": http_page,
     "cli.md": cli_page,
     "ports.md": ports_page,
+    "scheduling.md": scheduling_page,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import keyword
 import re
 from pathlib import Path
@@ -87,13 +88,14 @@ def check(file: Path, settings: str, as_json: bool) -> None:
     from sits.state.plugins.loading import Refused, load_file
 
     given = _settings(settings)
-    alarm = best_alarm()
-    try:
-        loaded = load_file(file.resolve(), 0, alarm, 10.0)
-    except Refused as error:
-        click.echo(f"{file} {error}", err=True)
-        raise SystemExit(2) from error
-    found = [row for one in loaded.offered for row in _checked(one, given, alarm)]
+    with contextlib.closing(best_alarm()) as alarm:
+        try:
+            loaded = load_file(file.resolve(), 0, alarm, 10.0)
+        except Refused as error:
+            click.echo(f"{file} {error}", err=True)
+            raise SystemExit(2) from error
+        found = [row for one in loaded.offered for row in _checked(one, given, alarm)]
+        loaded.forget()
     for row in found:
         if as_json:
             click.echo(msgspec.json.encode(row).decode())
@@ -109,7 +111,7 @@ def check(file: Path, settings: str, as_json: bool) -> None:
 @plugin.command("list")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each.")
 def list_(as_json: bool) -> None:
-    """The plugins that are installed: entry points of the group `sits.plugins`. Those of a folder a gateway shows in its status."""
+    """The plugins that are installed, as entry points of the group `sits.plugins`. A gateway has those of its folder, too."""
     rows = _installed()
     for row in rows:
         if as_json:
@@ -140,7 +142,7 @@ def _checked(one: Offered, settings: dict[str, Any], alarm: Alarm) -> list[Check
     from sits.state.plugins.trial import tried
 
     taken = f"there is a built-in {one.kind} of that name" if one.name in _built_in(one.kind) else ""
-    fence = tried(one, alarm, 1.0, settings)
+    fence = tried(one, alarm, settings)
     rows = [
         Checked(one.kind, one.name, "has a name of its own", not taken, taken),
         Checked(one.kind, one.name, "gets by the fence of the gateway", not fence, fence),
@@ -158,14 +160,14 @@ def _installed() -> list[Listed]:
     from sits.state.plugins.alarm import best_alarm
     from sits.state.plugins.loading import Refused, entries, load_entry
 
-    alarm = best_alarm()
     rows = []
-    for entry in entries():
-        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "unknown package"
-        try:
-            loaded = load_entry(entry, alarm, 10.0)
-        except Refused as error:
-            rows.append(Listed("", "", entry.name, package, str(error)))
-            continue
-        rows += [Listed(one.kind, one.name, entry.name, package) for one in loaded.offered]
+    with contextlib.closing(best_alarm()) as alarm:
+        for entry in entries():
+            package = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "unknown package"
+            try:
+                loaded = load_entry(entry, alarm, 10.0)
+            except Refused as error:
+                rows.append(Listed("", "", entry.name, package, str(error)))
+                continue
+            rows += [Listed(one.kind, one.name, entry.name, package) for one in loaded.offered]
     return rows

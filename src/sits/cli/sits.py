@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "bench": ("sits.cli.bench:bench", "Measure, and hold the figures against their bounds."),
     "chaos": ("sits.cli.chaos:chaos", "Run chaos experiments."),
     "intent": ("sits.cli.intent:intent", "Try and tune what requests are understood to want."),
+    "registry": ("sits.cli.registry:registry", "Services that other registries know."),
     "docs": ("sits.cli.docs:docs", "Write the pages of docs/ that are generated from the code."),
 }
 """Name -> where the command is, and the line that `--help` shows without importing it."""

@@ -13,6 +13,7 @@ from sits.cli.service import Service, quoted, service_options
 COMMANDS = {
     "switch": ("sits.cli.switch:switch", "Replace a model by another while requests run."),
     "ledger": ("sits.cli.ledger:ledger", "What was used and what it cost; works on the data folder."),
+    "find": ("sits.cli.registry:find", "Which services do what is meant."),
     "state": ("sits.cli.state_audit:state", "Whether records and vectors agree, and how to mend them."),
     "sync": ("sits.cli.sync:sync", "Whether sessions are what they should be."),
 }

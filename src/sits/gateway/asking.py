@@ -19,6 +19,7 @@ from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 from sits.routing.plan import Plan
 from sits.routing.target import Target
+from sits.security.keys import KeyIdentity
 
 _log = logging.getLogger("sits.gateway")
 _PATHS = {operation: path for path, operation in OPERATIONS.items()}
@@ -57,8 +58,18 @@ class Answered:
             self.done.set_result((status, body))
 
 
-async def ask(service: Service, target: Target, operation: Operation, body: bytes, who: str) -> bytes:
-    """The body of the answer of this target and no other. `who` asks, for the record.
+async def ask(
+    service: Service,
+    target: Target,
+    operation: Operation,
+    body: bytes,
+    who: str,
+    *,
+    key: KeyIdentity | None = None,
+    behind: str = "probe",
+) -> bytes:
+    """The body of the answer of this target and no other. `who` asks, for the record; `key` is whose it is in the ledger, and
+    `behind` why it is asked.
 
     Raises:
         SitsError: what the model server said, or why it was not reached.
@@ -68,7 +79,7 @@ async def ask(service: Service, target: Target, operation: Operation, body: byte
     request = Request(b"POST", path, b"", headers, body, who, perf_counter())
     wire = Answered(service.loop)
     x = Exchange(service, request, wire, operation, dialects.client(operation))
-    x.behind = "probe"
+    x.key, x.behind = key, behind
     service.live.add(x)
     x.table.live += 1
     wire.listener = x

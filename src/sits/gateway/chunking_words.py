@@ -22,11 +22,10 @@ class Words(msgspec.Struct, frozen=True):
 
 
 ENGLISH = Words(
-    system="You read a long text in parts and keep notes. Your notes replace the parts: whoever answers the request later sees "
-    "only the notes and the last part.",
-    step="The request that will be answered at the end:\n{request}\n\nNotes on the parts so far:\n{notes}\n\n"
-    "Part {number} of {pieces}:\n{piece}\n\nWrite the notes anew, with everything from the old notes and from this part that the "
-    "request needs: names, numbers, decisions, code. At most {words} words. Do not answer the request yet.",
+    system="You read a long text in parts and keep notes. Whoever answers the request sees only your notes and the last part.",
+    step="The request, which is answered at the end:\n{request}\n\nNotes so far:\n{notes}\n\n"
+    "Part {number} of {pieces}:\n{piece}\n\nWrite the notes anew: everything in the old notes and in this "
+    "part that the request needs. At most {words} words. Do not answer the request.",
     last="{request}\n\n(The text was too long for one prompt and was read in {number} parts. Notes on parts 1 to {before}:)\n"
     "{notes}\n\n(The last part, as it stands:)\n{piece}",
     nothing="(none yet)",

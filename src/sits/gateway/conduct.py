@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sits.gateway.counting import Fitness
 from sits.gateway.insight import Insight
 from sits.resilience.attempts import Lateness, Rules
 from sits.resilience.qos.gate import Gate
@@ -22,6 +23,7 @@ class Conduct:
         "budgets",
         "colour_required",
         "continues",
+        "fitness",
         "gate",
         "hedge_seconds",
         "insight",
@@ -35,8 +37,12 @@ class Conduct:
         "top",
     )
 
-    def __init__(self, route: Route | None, gate: Gate | None = None, insight: Insight | None = None) -> None:
+    def __init__(
+        self, route: Route | None, gate: Gate | None = None, insight: Insight | None = None, fitness: Fitness | None = None
+    ) -> None:
         spec = route.spec if route is not None else None
+        self.fitness = fitness
+        """Who has room for which prompt; None where nobody says how much there is."""
         self.insight = insight
         """What has to be found out about its requests; None where nothing has."""
         hedge = spec.hedge if spec is not None else None

@@ -1,7 +1,7 @@
 """Context fit of a request: who of those that may be asked has room for it, counted only where its size alone does not say.
 
     fitness = Fitness(targets, context)                  once, with the table
-    fitness.quick(body, certain, headroom)               every request: one comparison, whatever the number of targets
+    fitness.quick(body, plain, headroom)                 every request: one comparison, whatever the number of targets
     await fitness.judge(tokens, ask, body, ...)          the others: bounds, then counts, for each target
 
 What is refused is refused by what is certain, never by an estimate: a prompt that was only estimated to be too long is asked for
@@ -11,13 +11,14 @@ all the same, of larger windows first, and the model server has the last word.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from sits.inner.ask import Ask, ImagePart, Part, ToolResultPart
 from sits.inner.errors import SitsError
+from sits.inner.estimate import ask_tokens
 from sits.resources.context import ContextSpec, ServiceSpec, TokenizerSpec
 from sits.resources.kinds import Model
 from sits.routing.context.bounds import ESCAPED, Bounds, Shape, kept
@@ -28,6 +29,9 @@ from sits.state.tokens.base import Count
 
 UNCOUNTED = Count(0, False, "bounds")
 """The count of a prompt that needed none."""
+REWRITTEN = 4
+"""Tokens, at the most, for a byte of tools and schemas, which templates write anew: some with indentation, to some depth. Not
+certain, so it only ever says that something fits."""
 _RANK = {Verdict.FITS: 0, Verdict.NEEDS_COUNT: 1, Verdict.TIGHT: 2, Verdict.DOES_NOT_FIT: 3}
 
 
@@ -50,6 +54,15 @@ class Row(msgspec.Struct, frozen=True):
     target: Target
     window: int
     shape: Shape
+    alike: Hashable
+    """Equal for targets that count alike: replicas of a model are asked once."""
+
+    @classmethod
+    def of(cls, target: Target, window: int, spec: TokenizerSpec | None) -> Row:
+        said = target.model.spec
+        weights = str(said.local.source) if said.local is not None else ""
+        source = (spec.source, str(spec.frame)) if spec is not None else ("", "")
+        return cls(target, window, Shape.of(spec), (said.engine, target.upstream_model, said.version, weights, source))
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -101,7 +114,7 @@ class Fitness:
             if self.context is not None:
                 window = self.context.window(window)
             if window is not None:
-                rows.append(Row(target, window, Shape.of(tokenizer(target.model))))
+                rows.append(Row.of(target, window, tokenizer(target.model)))
         self.rows = {row.target.name: row for row in rows}
         self.any = bool(rows)
         """Whether there is anything to judge; where not, nothing is asked of it."""
@@ -111,14 +124,15 @@ class Fitness:
         self._picky = self.context is not None and self.context.stages[0].picky
         self._edge = self.context.edge if self.context is not None else self._smallest
 
-    def quick(self, body: bytes, certain: bool, headroom: int = 0) -> bool:
-        """Whether the request fits everybody and is of the first stage, by its size alone. `certain`: its prompt is text alone,
-        without tools, schemas or images.
+    def quick(self, body: bytes, plain: bool, headroom: int = 0) -> bool:
+        """Whether the request fits everybody and is of the first stage, by its size alone. `plain`: it has no tools, no schemas.
 
-        Bodies so small that they pass are never looked into; larger ones are for `judge`.
+        Bodies so small that they pass are never looked into; larger ones are for `judge`. Images are for whoever asks to see to.
         """
         size, room = len(body), self._smallest - (headroom or 1)
-        if not certain or size + self._fixed > room:
+        if not plain:
+            size *= REWRITTEN
+        if size + self._fixed > room:
             return False
         # An escape may stand for more than its bytes only where text grows sixfold: then growth counts for ASCII, too.
         grown = 1 if self._growth <= ESCAPED and body.isascii() else self._growth
@@ -140,53 +154,35 @@ class Fitness:
         """The verdict for each of `targets`, by exact counts where the bounds do not say. Never raises."""
         bounds = Bounds(body, is_plain(ask))
         bounds.sharpen()
-        texts = list(kept(ask))
+        texts, shown = list(kept(ask)), shows(ask)
         asked = ask.sampling.max_tokens or 0
         fits: dict[str, Fit] = {}
         open_: list[Row] = []
         for target in targets:
             row = self.rows.get(target.name)
             if row is not None:
-                found = self._bounded(row, bounds, texts, service.headroom, asked)
-                fits[target.name] = found
+                lower, upper = _most(row, bounds, texts, shown)
+                fits[target.name] = found = fit(row.window, service.headroom, lower, upper, asked=asked)
                 if found.verdict is Verdict.NEEDS_COUNT:
                     open_.append(row)
         first = self.rows.get(targets[0].name) if targets else None
-        stage = self._stage(first, bounds, texts)
+        stage = (
+            self.context.stage(*_most(first, bounds, texts, shown)) if self.context is not None and first is not None else None
+        )
         if stage is None and self.context is not None and first is not None and first not in open_:
             open_.append(first)
-        counted = dict(zip((row.target.name for row in open_), await self._counts(tokens, ask, open_), strict=True))
+        if shown:
+            # Servers count pictures by what they see of them, or not at all; and a picture may be megabytes.
+            guess = Count(ask_tokens(ask), False, "estimate: images")
+            counted = {row.target.name: guess for row in open_}
+        else:
+            counted = await _counts(tokens, ask, open_)
         for row in open_:
-            fits[row.target.name] = self._counted(row, counted[row.target.name], fits[row.target.name])
+            fits[row.target.name] = _counted(row, counted[row.target.name], fits[row.target.name])
         count = counted.get(first.target.name, UNCOUNTED) if first is not None else UNCOUNTED
         if stage is None and self.context is not None:
             stage = self.context.stage(count.tokens, count.tokens)
         return Judged(count, stage, fits, self._splits(stage, fits))
-
-    def _bounded(self, row: Row, bounds: Bounds, texts: list[str], headroom: int, asked: int) -> Fit:
-        upper = bounds.upper(row.shape)
-        if not bounds.certain:
-            upper = max(upper, row.window)
-        return fit(row.window, headroom, row.shape.least(texts), upper, asked=asked)
-
-    def _stage(self, row: Row | None, bounds: Bounds, texts: list[str]) -> Stage | None:
-        if self.context is None or row is None or not bounds.certain:
-            return None
-        return self.context.stage(row.shape.least(texts), bounds.upper(row.shape))
-
-    async def _counts(self, tokens: Counts, ask: Ask, rows: list[Row]) -> list[Count]:
-        known = [tokens.known(row.target, ask) for row in rows]
-        waiting = [row.target for row, found in zip(rows, known, strict=True) if found is None]
-        made = iter(await asyncio.gather(*(tokens.count(target, ask) for target in waiting)))
-        return [found if found is not None else next(made) for found in known]
-
-    def _counted(self, row: Row, count: Count, before: Fit) -> Fit:
-        if before.verdict is not Verdict.NEEDS_COUNT:
-            return before
-        if count.exact:
-            return fit(row.window, before.headroom, 0, 0, count.tokens, before.asked, count.overhead)
-        by_guess = fit(row.window, before.headroom, 0, 0, count.tokens, before.asked)
-        return by_guess if by_guess is FITS else before
 
     def _splits(self, stage: Stage | None, fits: dict[str, Fit]) -> bool:
         """Whether it is read in pieces: the route does that with prompts so long, or with those that fit nobody."""
@@ -198,11 +194,50 @@ class Fitness:
         return nobody and self.context.spec.oversize == "split"
 
 
+def _most(row: Row, bounds: Bounds, texts: list[str], shown: bool) -> tuple[int, int]:
+    """The least and the most tokens for one target."""
+    upper = bounds.upper(row.shape)
+    if shown:
+        upper = max(upper, row.window)
+    elif not bounds.certain:
+        upper *= REWRITTEN
+    return row.shape.least(texts), upper
+
+
+async def _counts(tokens: Counts, ask: Ask, rows: list[Row]) -> dict[str, Count]:
+    """A count for each, by one of those that count alike."""
+    by: dict[Hashable, Target] = {}
+    for row in rows:
+        by.setdefault(row.alike, row.target)
+    found: dict[Hashable, Count] = {}
+    for alike, target in by.items():
+        known = tokens.known(target, ask)
+        if known is not None:
+            found[alike] = known
+    waiting = [alike for alike in by if alike not in found]
+    made = await asyncio.gather(*(tokens.count(by[alike], ask) for alike in waiting))
+    found.update(zip(waiting, made, strict=True))
+    return {row.target.name: found[row.alike] for row in rows}
+
+
+def _counted(row: Row, count: Count, before: Fit) -> Fit:
+    """The verdict by a count; an estimate only ever says that something fits."""
+    if before.verdict is not Verdict.NEEDS_COUNT:
+        return before
+    if count.exact:
+        return fit(row.window, before.headroom, 0, 0, count.tokens, before.asked, count.overhead)
+    by_guess = fit(row.window, before.headroom, 0, 0, count.tokens, before.asked)
+    return by_guess if by_guess is FITS else before
+
+
 def is_plain(ask: Ask) -> bool:
     """Whether the prompt is made of text alone."""
-    if ask.tools or ask.output is not None:
-        return False
-    return not any(_shows(part) for message in ask.messages for part in message.parts)
+    return not ask.tools and ask.output is None and not shows(ask)
+
+
+def shows(ask: Ask) -> bool:
+    """Whether there is an image in the prompt."""
+    return any(_shows(part) for message in ask.messages for part in message.parts)
 
 
 def _shows(part: Part) -> bool:

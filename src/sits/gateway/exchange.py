@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from sits.dialects.continued_leg import Onset
     from sits.gateway.admission import Place
     from sits.gateway.attempt import Attempt
+    from sits.gateway.chunking import Read
     from sits.gateway.conduct import Conduct
+    from sits.gateway.fitting import Chunks
     from sits.gateway.quotas import Held
     from sits.gateway.race import Race
     from sits.gateway.remembering import Remembering
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from sits.resilience.ladder import Rung
     from sits.resilience.qos.gate import Gate
     from sits.resilience.shadow.shadows import Lane
+    from sits.resources.context import ServiceSpec
     from sits.routing.learning.learner import Decision as Learned
 
 NO_HEADERS: Headers = []
@@ -69,6 +72,7 @@ class Exchange:
         "billed",
         "cache",
         "choice",
+        "chunks",
         "client",
         "conduct",
         "content",
@@ -95,6 +99,7 @@ class Exchange:
         "operation",
         "parts",
         "peek",
+        "pieces",
         "place",
         "plan",
         "priority",
@@ -102,6 +107,8 @@ class Exchange:
         "remembering",
         "request",
         "requested",
+        "resumed",
+        "resumes",
         "rung",
         "seat",
         "sent_bytes",
@@ -133,6 +140,14 @@ class Exchange:
         self.peek: Peek | None = None
         self.choice: Choice | None = None
         self.plan: Plan | None = None
+        self.chunks: Chunks | None = None
+        """How its prompt is read in pieces, where it is."""
+        self.pieces: Read | None = None
+        """What reading it in pieces came to."""
+        self.resumes: ServiceSpec | None = None
+        """The service that it is, where answers of that are gone on with when they are cut by their length."""
+        self.resumed = 0
+        """How many asks that took."""
         self.facts: Facts | None = None
         """What is known of the request, where its route looks at that."""
         self.learned: Learned | None = None
@@ -147,7 +162,7 @@ class Exchange:
         self.place: Place | None = None
         """Inside its route, where requests are admitted by class."""
         self.behind = ""
-        """What it is, where no client waits for it: `renewal`, `shadow`, `later`, `probe`."""
+        """What it is, where no client waits for it: `renewal`, `shadow`, `later`, `probe`, `piece`."""
         self.shadow: Lane | None = None
         """Whose shadow is asked behind the answer."""
         self.gate: Gate | None = None
@@ -209,6 +224,11 @@ class Exchange:
     @property
     def stream(self) -> bool:
         return self.peek is not None and self.peek.stream
+
+    def rewritten(self, body: bytes) -> None:
+        """The request is another one from here on: what is asked in place of the client's."""
+        self.request.body = body
+        self._ask = None
 
     def ask(self) -> Ask:
         """The request in the inner form; read once, and only when a target speaks another dialect.

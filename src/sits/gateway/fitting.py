@@ -15,9 +15,12 @@ import msgspec
 
 from sits.dialects.peek import has_image
 from sits.gateway.asking import ask
-from sits.gateway.chunking import PIECES, Read, Reading, Room
+from sits.gateway.attempt import Attempt
+from sits.gateway.chunking import PIECES, AskPiece, Over, Read, Reading, Room
+from sits.gateway.chunking_resume import READ_AS, complete
 from sits.gateway.counting import Fitness, Judged
 from sits.gateway.exchange import Exchange
+from sits.inner.ask import Ask
 from sits.inner.errors import Code, SitsError
 from sits.resources.context import ServiceSpec
 from sits.routing.context.fit import Verdict
@@ -29,6 +32,24 @@ REWRITTEN = frozenset(("tools", "json_object", "json_schema"))
 """What a request may need that templates write into its prompt: its size says nothing certain then."""
 FITTED = frozenset(("chat", "messages", "responses", "completions"))
 """Operations whose answers share the window with their prompts."""
+
+
+def asking(x: Exchange) -> AskPiece:
+    """Asks one target for a part of the answer to a request, on the account of whoever made it."""
+
+    async def ask_piece(target: Target, body: bytes) -> bytes:
+        return await ask(x.service, target, "chat", body, x.request.peer, key=x.key, behind="piece")
+
+    return ask_piece
+
+
+def over(x: Exchange) -> Over:
+    """Why nothing more is to be asked for a request."""
+
+    def why() -> SitsError | None:
+        return x.ending or (SitsError(Code.CLIENT_CLOSED, "the client went away") if x.gone else None)
+
+    return why
 
 
 class Chunks(msgspec.Struct, frozen=True):
@@ -47,19 +68,25 @@ class Chunks(msgspec.Struct, frozen=True):
             SitsError: as `Reading.through`.
         """
 
-        async def ask_piece(target: Target, body: bytes) -> bytes:
-            return await ask(x.service, target, "chat", body, x.request.peer)
-
         def left() -> float | None:
             return None if x.total is None else max(0.0, x.total - (perf_counter() - x.admitted))
 
-        def over() -> SitsError | None:
-            return x.ending or (SitsError(Code.CLIENT_CLOSED, "the client went away") if x.gone else None)
-
-        reading = Reading(ask_piece, self.tokens, self.target, self.room, left=left, over=over)
+        reading = Reading(asking(x), self.tokens, self.target, self.room, left=left, over=over(x))
         read = await reading.through(x.request.body, x.operation)
-        x.request.body = read.body
+        x.rewritten(read.body)
         return read
+
+
+async def complete_answer(x: Exchange, fitness: Fitness, attempt: Attempt) -> None:
+    """Go on with a whole answer that was cut by its length, where the service of the request is one that resumes."""
+    assert x.resumes is not None
+    row = fitness.rows.get(attempt.target.name)
+    if row is None or x.operation not in READ_AS:
+        return
+    target = attempt.target
+    attempt.body, x.resumed = await complete(
+        attempt.body, x.ask(), x.client, x.label(target), target, x.resumes, row.window, asking(x), over(x)
+    )
 
 
 async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | None = None) -> Chunks | None:
@@ -70,25 +97,38 @@ async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | No
     """
     assert x.plan is not None
     assert x.peek is not None
+    if not fitness.any or x.operation not in FITTED:
+        return None
     context = fitness.context
     service = context.service(x.request.headers.get(HEADER), domain) if context is not None else NO_SERVICE
+    x.resumes = service if service.resume else None
     body = x.request.body
-    if x.operation not in FITTED or fitness.passes(body, service.headroom, plain=not x.peek.needs & REWRITTEN, shows=has_image):
+    if fitness.passes(body, service.headroom, plain=not x.peek.needs & REWRITTEN, shows=has_image):
         return None
-    judging = fitness.judge(tokens, x.client.read(body), body, x.plan.targets, service)
-    judged = await x.service.loop.create_task(judging)
+    wanted = _read(x)
+    if wanted is None:
+        return None
+    judged = await x.service.loop.create_task(fitness.judge(tokens, wanted, body, x.plan.targets, service))
     if judged.split and x.operation in PIECES:
         return _chunks(x, fitness, tokens, service)
     targets = judged.order(x.plan.targets)
     if not targets:
-        targets, judged = await _others(x, fitness, tokens, service, judged)
+        targets, judged = await _others(x, fitness, tokens, wanted, service, judged)
     if targets != list(x.plan.targets):
         x.plan = msgspec.structs.replace(x.plan, targets=tuple(targets), filtered=(*x.plan.filtered, *_left_out(judged)))
     return None
 
 
+def _read(x: Exchange) -> Ask | None:
+    """The request in the inner form; None where only its own server can read it, which then judges it, too."""
+    try:
+        return x.client.read(x.request.body)
+    except SitsError:
+        return None
+
+
 async def _others(
-    x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec, judged: Judged
+    x: Exchange, fitness: Fitness, tokens: Tokens, wanted: Ask, service: ServiceSpec, judged: Judged
 ) -> tuple[list[Target], Judged]:
     """Those who were not planned, because a route tries only so many.
 
@@ -99,8 +139,7 @@ async def _others(
     assert x.choice is not None
     others = [target for target in x.choice.targets if target not in x.plan.targets]
     if others:
-        body = x.request.body
-        more = await x.service.loop.create_task(fitness.judge(tokens, x.client.read(body), body, others, service))
+        more = await x.service.loop.create_task(fitness.judge(tokens, wanted, x.request.body, others, service))
         targets = more.order(others)
         if targets:
             return targets[: x.choice.attempts], judged

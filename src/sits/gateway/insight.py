@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sits.gateway.counting import Fitness
 from sits.resources.backends import labels_of
 from sits.resources.checks_choosing import matches_of
 from sits.resources.choosing import IntentUse, Match
@@ -23,7 +22,7 @@ BEYOND = 1e8
 class Insight:
     """Of one name that can be asked for."""
 
-    __slots__ = ("arms", "complexity", "domains", "fitness", "intent", "learns", "tokens")
+    __slots__ = ("arms", "complexity", "domains", "intent", "learns", "tokens")
 
     def __init__(self, resolved: Resolved, choice: Choice, snapshot: Snapshot) -> None:
         route = resolved.route
@@ -40,9 +39,6 @@ class Insight:
         """What is chosen among, where the route learns: tiers that somebody stands for, or backends."""
         if self.complexity is not None and self.complexity.learning is not None:
             self.arms = _arms(self.complexity, choice.pool)
-        context = spec.context if spec is not None else None
-        self.fitness = Fitness(choice.targets, context) if context is not None else None
-        """Who has room for which prompt; None where the route says nothing of that."""
         self.tokens = any(match.prompt_tokens is not None for match in _matches(route))
         """Whether a rule asks how long the prompt is."""
 

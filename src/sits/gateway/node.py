@@ -28,6 +28,8 @@ from sits.gateway.membership import Membership
 from sits.gateway.pages import Pages
 from sits.gateway.recall import Caches
 from sits.gateway.registration import Registry as Registrar
+from sits.gateway.registry import ServiceRegistry, counted
+from sits.gateway.registry_pages import RegistryPages
 from sits.gateway.reliability import Reliability
 from sits.gateway.routing import Routing
 from sits.gateway.service import OPERATIONS, Service
@@ -37,6 +39,7 @@ from sits.gateway.standing import Standing
 from sits.gateway.state_pages import StatePages
 from sits.gateway.substituting import Substituting, embedding_model
 from sits.gateway.table import Table
+from sits.gateway.units_doing import Units
 from sits.gateway.wire import Request
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
@@ -47,7 +50,7 @@ from sits.observe.redact import Redactor
 from sits.observe.trace import request_id
 from sits.ports.bus import Bus, open_bus
 from sits.ports.store import open_store
-from sits.ports.vectors import open_vectors
+from sits.ports.vectors import Vectors, open_vectors
 from sits.resources.kinds import Key, Model, SettingsSpec
 from sits.resources.problem import ConfigError, Fault
 from sits.resources.secrets import SecretError, address
@@ -174,6 +177,17 @@ class Node:
             chance=self._chance.random,
             tell=self.reliability.events.tell,
         )
+        self.services = ServiceRegistry(
+            self._data,
+            self._embedding,
+            self.store,
+            counts=lambda: counted(self.registry.attempts.children),
+            told=self.reliability.events.tell,
+            unload=Units(self.service).unload,
+            clock=time.perf_counter,
+            vectors=self._shared_vectors(settings),
+        )
+        self.caches.behind(self.services.want(snapshot, settings.registry), must=True)
         self.redactor.learn(table.secrets)
         self._levels(snapshot)
         self.reloader.on_change(self._swap)
@@ -207,6 +221,7 @@ class Node:
         self.routing.add_to(self._pages, self.siblings)
         SessionPages(self.sessions, self.wall).add_to(self._pages)
         ResponsePages(self.conversations).add_to(self._pages)
+        RegistryPages(self.services).add_to(self._pages)
 
     async def aclose(self) -> None:
         """End everything that was started, in reverse order."""
@@ -220,6 +235,7 @@ class Node:
         await self.sessions.aclose()
         if self._news is not None:
             await self._news.aclose()
+        await self.services.aclose()
         await self.meaning.aclose()
         await self.caches.aclose()
         await self.limits.aclose()
@@ -377,6 +393,7 @@ class Node:
         self.routing.take(table)
         self.caches.behind(self._mean(table))
         self.caches.behind(self.substituting.want(new), must=True)
+        self.caches.behind(self.services.want(new, new.settings.registry), must=True)
         self._levels(new)
         _log.info("configuration %d (%s) is in force", new.version, new.hash[:12])
 
@@ -389,6 +406,17 @@ class Node:
             entries = max(one.spec.cache.semantic.entries for one in wanted if one.spec.cache and one.spec.cache.semantic)
             settings = table.snapshot.settings
             await self.meaning.want(settings, entries, _address(settings.vectors))
+
+    @staticmethod
+    def _shared_vectors(settings: SettingsSpec) -> Callable[[], Awaitable[Vectors]] | None:
+        address = _address(settings.vectors)
+        if address == "embedded":
+            return None
+
+        async def opened() -> Vectors:
+            return await open_vectors(address, pathlib.Path(), timeout=settings.state_seconds, namespace=settings.cluster.name)
+
+        return opened
 
     def _levels(self, snapshot: Snapshot) -> None:
         logging.getLogger().setLevel(snapshot.settings.log_level.upper())

@@ -201,6 +201,10 @@ def settled(x: Exchange, held: Held, limits: Limiter) -> Coroutine[Any, Any, Non
             if usage is not None:
                 tokens += (usage.input or 0) + (usage.output or 0)
                 cost += x.table.prices[attempt.target.name].of(usage) or 0
+        if x.pieces is not None and x.chunks is not None:
+            usage = x.pieces.usage
+            tokens += (usage.input or 0) + (usage.output or 0)
+            cost += x.table.prices[x.chunks.target.name].of(usage) or 0
     used = held.quotas.amounts(tokens, cost)
     for place, kind in enumerate(held.quotas.kinds):
         if kind == "concurrent":

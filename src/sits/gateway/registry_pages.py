@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True):
     name: ServiceName
     description: str = ""
     domains: tuple[str, ...] = ()
-    capabilities: frozenset[str] = frozenset()
+    capabilities: list[str] = []
     fields: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -103,7 +103,10 @@ class RegistryPages:
     async def take(self, visit: Visit) -> Answer:
         """PUT /v1/registry/entries: what another registry has, in place of what it had. An empty list forgets it."""
         said = _read(visit, Import)
-        cards = [ServiceCard(origin=said.origin, **msgspec.structs.asdict(one)) for one in said.entries]
+        cards = []
+        for one in said.entries:
+            fields = {**msgspec.structs.asdict(one), "capabilities": frozenset(one.capabilities)}
+            cards.append(ServiceCard(origin=said.origin, **fields))
         gone = await self._registry.take_entries(said.origin, cards)
         return json_answer({"origin": said.origin, "entries": len(said.entries), "removed": gone})
 

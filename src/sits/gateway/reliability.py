@@ -23,6 +23,9 @@ from sits.gateway.shadowing import ShadowPages
 from sits.gateway.siblings import Topic
 from sits.gateway.switch_pages import SwitchPages
 from sits.gateway.switching import Switching
+from sits.gateway.units import Merging, wanted
+from sits.gateway.units_doing import Units
+from sits.gateway.units_pages import UnitsPages
 from sits.observe.metrics import Registry
 from sits.ports.bus import Bus
 from sits.ports.store import Store
@@ -82,7 +85,9 @@ class Reliability:
         self._pages = ReliabilityPages(standing, self.pressing, worker)
         self._siblings: Siblings | None = None
         self._shadow_pages = ShadowPages(service.shadowing, self._brothers)
-        self.topics: dict[str, Topic] = {**self._pages.topics, "shadows": self._shadow_pages.here}
+        self.merging = Merging(Units(service), self.events.tell, clock=standing.clock)
+        self._units_pages = UnitsPages(self.merging, worker)
+        self.topics: dict[str, Topic] = {**self._pages.topics, **self._units_pages.topics, "shadows": self._shadow_pages.here}
 
     def add_to(self, pages: Pages, siblings: Siblings) -> None:
         """Have the pages answered."""
@@ -91,12 +96,15 @@ class Reliability:
         self._shadow_pages.add_to(pages)
         LaterPages(self.later).add_to(pages)
         SwitchPages(self.switching).add_to(pages)
+        self._units_pages.add_to(pages, siblings)
 
     async def start(self) -> None:
         """Begin; requests that come from now on meet switches where they are."""
         self.events.start()
         self.take(self._service.table)
         await self.switching.start()
+        self.merging.start()
+        self._service.merging = self.merging
         await self.later.start()
         self._service.later = self.later
         self._service.before_drain.append(self.later.aclose)
@@ -105,6 +113,7 @@ class Reliability:
         """This table is in force."""
         self._service.pressures = self.pressing.take(table)
         self.switching.take()
+        self.merging.take(wanted(table.snapshot))
 
     def measure(self) -> None:
         """Bring the metrics up to date."""
@@ -119,6 +128,7 @@ class Reliability:
         """End all of it."""
         await self.later.aclose()
         await self._callbacks.aclose()
+        await self.merging.aclose()
         await self.switching.aclose()
         await self.pressing.aclose()
         await self.events.aclose()

@@ -18,6 +18,7 @@ from sits.dialects.intake import unreadable
 from sits.engines.base import Engine
 from sits.gateway.feedback_pages import TOPIC as FEEDBACK
 from sits.gateway.feedback_pages import FeedbackPages
+from sits.gateway.fitting import Chunks, complete_answer, fit_in
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.siblings import Siblings, Topic
 from sits.gateway.understanding import Understanding
@@ -28,8 +29,11 @@ from sits.inner.errors import Code, SitsError
 from sits.ports.store import Store
 from sits.ports.vectors import Vectors
 from sits.state.outcomes import Declared, Outcomes
+from sits.state.tokens import Tokens
 
 if TYPE_CHECKING:
+    from sits.gateway.counting import Fitness
+    from sits.gateway.exchange import Exchange
     from sits.gateway.service import Service
     from sits.gateway.table import Table
 
@@ -71,6 +75,8 @@ class Routing:
         self.vitals = VitalsWatch(
             service.standing.states, engine_for, clock=perf_counter, wall=service.wall, chance=chance, told=self._health
         )
+        self.tokens = Tokens()
+        service.fits, service.completes, service.tokens = self._fit, complete_answer, self.tokens
         self._siblings: Siblings | None = None
         self._feedback = FeedbackPages(self.outcomes, self._brothers)
         self.topics: dict[str, Topic] = {FEEDBACK: self._feedback.here}
@@ -122,6 +128,10 @@ class Routing:
             self._save_at = now + SAVE_SECONDS
             self._service.caches.behind(self._save(), must=True)
 
+    async def _fit(self, x: Exchange, fitness: Fitness) -> Chunks | None:
+        domain = x.facts.domain if x.facts is not None else ""
+        return await fit_in(x, fitness, self.tokens, domain or None)
+
     def measure(self) -> None:
         """Bring the metrics up to date."""
         registry = self._service.registry
@@ -144,6 +154,7 @@ class Routing:
         if self.outcomes.any:
             await self._save()
         await self.vitals.aclose()
+        await self.tokens.aclose()
         await self.understanding.aclose()
 
     async def _save(self) -> None:

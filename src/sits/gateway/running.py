@@ -46,6 +46,8 @@ async def run(x: Exchange) -> Attempt:
     """
     assert x.plan is not None
     assert x.conduct is not None
+    if x.chunks is not None and x.pieces is None:
+        x.pieces = await x.service.loop.create_task(x.chunks.read(x))
     conduct, targets = x.conduct, x.plan.targets
     if x.request.headers.get(b"x-sits-fallback") == b"off":
         targets = targets[:1]
@@ -73,6 +75,8 @@ async def run(x: Exchange) -> Attempt:
             attempt = await race(x, attempt, course, conduct)
         error = attempt.error
         if error is None:
+            if x.resumes is not None and attempt.translation is None and conduct.fitness is not None and not x.stream:
+                await x.service.complete(x, conduct.fitness, attempt)
             if x.remembering is not None and attempt.translation is None:
                 # A whole answer can be gone on from when the client has it, whatever happens to this process.
                 await x.service.loop.create_task(x.remembering.kept(attempt.body))

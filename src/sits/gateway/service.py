@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -41,10 +41,15 @@ from sits.state.ledger import Ledger
 from sits.state.limits import Limiter
 
 if TYPE_CHECKING:
+    from sits.gateway.attempt import Attempt
+    from sits.gateway.counting import Fitness
+    from sits.gateway.fitting import Chunks
     from sits.gateway.understanding import Understanding
+    from sits.gateway.units import Merging
     from sits.resilience.later import Later
     from sits.resilience.pressure import Pressures
     from sits.state.outcomes import Outcomes
+    from sits.state.tokens import Tokens
 
 _log = logging.getLogger("sits.gateway")
 
@@ -94,10 +99,17 @@ class Service:
         self.breakers = standing.breakers
         self.switches = standing.switches
         standing.declare(table)
+        self.merging: Merging | None = None
+        """Units of routes that are merged and split, once the gateway has started."""
         self.pressures: Pressures | None = None
         """The policies that act under pressure, once one is declared."""
         self.understanding: Understanding | None = None
         """Reads what requests want, once a Domain is declared."""
+        self.fits: Callable[[Exchange, Fitness], Awaitable[Chunks | None]] | None = None
+        """Holds prompts against the windows of models."""
+        self.completes: Callable[[Exchange, Fitness, Attempt], Coroutine[None, None, None]] | None = None
+        self.tokens: Tokens | None = None
+        """Counts prompts."""
         self.outcomes: Outcomes | None = None
         """What routes learn from."""
         self.later: Later | None = None
@@ -139,6 +151,11 @@ class Service:
 
     def _shadowed(self, route: str, outcome: str) -> None:
         self.registry.shadows.series(route, outcome).value += 1
+
+    async def complete(self, x: Exchange, fitness: Fitness, attempt: Attempt) -> None:
+        """Go on with an answer that was cut by its length."""
+        if self.completes is not None:
+            await self.loop.create_task(self.completes(x, fitness, attempt))
 
     def renew(self, asked: Exchange, renewal: Renewal) -> None:
         """Ask anew, for nobody who waits, what a client has been answered."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import re
-from time import perf_counter
 
 import msgspec
 
@@ -18,9 +17,11 @@ from sits.dialects.base import Identity
 from sits.dialects.peek import has_image, peek
 from sits.gateway.attempt import Attempt
 from sits.gateway.billing import bill
+from sits.gateway.choosing import choose
 from sits.gateway.conduct import Conduct
+from sits.gateway.counting import Fitness
 from sits.gateway.exchange import Exchange
-from sits.gateway.facts import SESSION, facts_of
+from sits.gateway.facts import SESSION
 from sits.gateway.overload import put_off
 from sits.gateway.pressing import relieve
 from sits.gateway.quotas import reserve
@@ -40,7 +41,7 @@ from sits.resilience.qos.classes import HEADER as PRIORITY
 from sits.resilience.qos.classes import P0, priority_of
 from sits.resilience.qos.deadline import HEADER as TIMEOUT
 from sits.resilience.qos.deadline import timeout_seconds
-from sits.routing.plan import NOBODY, Choice
+from sits.routing.plan import Choice
 from sits.routing.target import operation_capability
 from sits.state.cache.answer import Answer
 
@@ -62,12 +63,14 @@ async def serve(x: Exchange) -> None:
         if x.choice is not None and x.choice.thinks:
             await think(x, x.choice)
         plan(x)
+        if x.conduct is not None and x.conduct.fitness is not None:
+            await fit(x, x.conduct.fitness)
         if x.table.quotas.any:
             await limit(x)
         if x.operation == "responses":
             await go_on(x)
         if x.operation == "count_tokens" and not countable(x):
-            estimate(x)
+            await estimate(x)
         elif x.table.caches and (cache := x.table.caches.get(x.requested)) is not None:
             await recall(x, cache)
         elif x.gate is None or not x.gate.overloaded or not await put_off(x):
@@ -110,21 +113,24 @@ def plan(x: Exchange) -> None:
     needs = peek.needs
     if "vision" not in choice.common and has_image(x.request.body):
         needs = needs | {"vision"}
+    out = choose(x, choice, needs)
     service = x.service
-    standing = service.standing
-    out = standing.out_of(choice.order) if standing.breakers.any_out or standing.ill else NOBODY
-    if choice.thinks:
-        x.plan = choice.decide(facts_of(x, choice, needs), out)
-    else:
-        x.plan = choice.plan(x.operation, needs, service.random(), perf_counter(), out)
-    if standing.ill and out and x.plan.filtered:
-        x.plan = msgspec.structs.replace(x.plan, filtered=[(name, standing.why(name, said)) for name, said in x.plan.filtered])
     if conduct.substitutes:
         stand_in(x, service.substituting.current, needs | {operation_capability(x.operation)}, out)
     if service.switches.live:
         divert(x, choice, needs)
     if service.pressures is not None and service.pressures.any and x.priority != P0:
         relieve(x, service.pressures, needs)
+
+
+async def fit(x: Exchange, fitness: Fitness) -> None:
+    """Ask first who has room for the prompt, and nobody who has none; or have it read in pieces.
+
+    Raises:
+        SitsError: `context_length_exceeded`, nobody has room; `invalid_request`, no such service.
+    """
+    if x.service.fits is not None and not x.behind:
+        x.chunks = await x.service.fits(x, fitness)
 
 
 def find(x: Exchange) -> None:
@@ -211,12 +217,17 @@ def countable(x: Exchange) -> bool:
     return any("count_tokens" in target.dialect.relays for target in x.plan.targets)
 
 
-def estimate(x: Exchange) -> None:
-    """Answer a token count by an estimate, marked as one, where no target can count."""
-    ask = x.ask()
-    used = Used(Usage(input=ask_tokens(ask), estimated=True))
-    body = x.client.whole(ask, [used], Identity(x.id, x.requested, int(x.wall)))
-    x.respond(200, x.lines(None, JSON), body, [(b"x-sits-estimated", b"true")])
+async def estimate(x: Exchange) -> None:
+    """Answer a token count ourselves, where no target can: exactly where we have its tokenizer, else marked as an estimate."""
+    assert x.plan is not None
+    ask, tokens = x.ask(), x.service.tokens
+    if tokens is not None and x.plan.targets[0].model.spec.tokenizer is not None:
+        count = await x.service.loop.create_task(tokens.count(x.plan.targets[0], ask))
+        usage = Usage(input=count.tokens, estimated=not count.exact)
+    else:
+        usage = Usage(input=ask_tokens(ask), estimated=True)
+    body = x.client.whole(ask, [Used(usage)], Identity(x.id, x.requested, int(x.wall)))
+    x.respond(200, x.lines(None, JSON), body, [(b"x-sits-estimated", b"true")] if usage.estimated else [])
 
 
 async def recall(x: Exchange, cache: RouteCache) -> None:

@@ -14,6 +14,7 @@ from sits.engines.base import Deadlines, Engine, Headers, field_lines
 from sits.engines.unusable import UnusableEngine
 from sits.gateway.choices import compiled
 from sits.gateway.conduct import Conduct
+from sits.gateway.counting import Fitness
 from sits.gateway.insight import Insight
 from sits.gateway.quotas import QuotaTable
 from sits.gateway.recall import route_cache
@@ -113,7 +114,9 @@ class Table:
 
     def _conduct(self, choice: Choice, standing: Standing) -> Conduct:
         insight = Insight(self.snapshot.names[choice.name], choice, self.snapshot) if choice.thinks else None
-        return Conduct(choice.route, standing.gate(choice.name, self.snapshot.settings), insight)
+        fitness = Fitness(choice.targets, choice.route.spec.context if choice.route is not None else None)
+        gate = standing.gate(choice.name, self.snapshot.settings)
+        return Conduct(choice.route, gate, insight, fitness if fitness.any else None)
 
     def _target(self, model: Model, engine_of: EngineOf) -> Target:
         """The target of a model; what is missing for it is said by its engine, so that all others still serve."""

@@ -34,6 +34,8 @@ async def think(x: Exchange, choice: Choice) -> None:
         return
     if insight.intent is not None:
         await read_domain(x, facts, insight)
+    if insight.tokens:
+        await count(x, facts, choice)
     if insight.complexity is not None:
         weigh(x, facts, choice, insight)
 
@@ -60,6 +62,18 @@ def believe(facts: Facts, verdict: Verdict) -> None:
         return  # There was nothing to read.
     facts.domain = verdict.domain if verdict.domain is not None else UNKNOWN
     facts.confidence, facts.stage = verdict.confidence, verdict.stage
+
+
+async def count(x: Exchange, facts: Facts, choice: Choice) -> None:
+    """How long the prompt is, by the tokenizer of the first backend; an estimate where that cannot be had."""
+    tokens = x.service.tokens
+    if tokens is None or not choice.targets:
+        return
+    target, asked = choice.targets[0], x.ask()
+    found = tokens.known(target, asked)
+    if found is None:
+        found = await x.service.loop.create_task(tokens.count(target, asked))
+    facts.tokens, facts.exact = found.tokens, found.exact
 
 
 def weigh(x: Exchange, facts: Facts, choice: Choice, insight: Insight) -> None:

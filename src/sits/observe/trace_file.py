@@ -32,6 +32,7 @@ _log = logging.getLogger("sits.trace")
 BATCH = 8
 """Rows made in one go; each is some 50 us for which the event loop waits, and each write lets it in."""
 MOST_HEADS = 64
+_ROW = b'{"line":"row"'
 _KEY_FILE = ".key"
 _KEY_BYTES = 32
 _QUIET = 60.0
@@ -58,8 +59,6 @@ class TraceFile:
         self.folder = folder
         self.rows = 0
         """Written since the start."""
-        self.missing = 0
-        """Not written since the start: too many at once, or the disk took none."""
         self._redactor = redactor
         self._share = share
         self._largest = largest
@@ -68,13 +67,17 @@ class TraceFile:
         self._capacity = capacity
         self._wall = wall
         self._queue: deque[Item] = deque()
-        self._untold = 0
+        # Each is added to by one side only: the loop, and the thread that writes.
+        self._left_out = 0
+        self._lost = 0
+        self._told = 0
         self._file: int | None = None
         self._path: Path | None = None
         self._size = 0
         self._number = 0
         self._headed: set[str] = set()
         self._heads: OrderedDict[str, bytes] = OrderedDict()
+        self._last: Snapshot | None = None
         self._key = b""
         self._complained = -_QUIET
         self._thread: threading.Thread | None = None
@@ -93,8 +96,12 @@ class TraceFile:
         if len(self._queue) < self._capacity:
             self._queue.append(item)
         else:
-            self.missing += 1
-            self._untold += 1
+            self._left_out += 1
+
+    @property
+    def missing(self) -> int:
+        """Requests that were not written since the start: too many at once, or the disk took none."""
+        return self._left_out + self._lost
 
     def start(self, every: float = 0.05) -> None:
         """Write what is queued every so many seconds, from a daemon thread. Call it after any fork."""
@@ -113,23 +120,30 @@ class TraceFile:
                 return
         self.flush()
         with self._writing:
-            self._close()
+            try:
+                self._tell()
+                self._close()
+            except OSError as error:
+                self._complain(error)
+
+    def _tell(self) -> None:
+        """Say what is missing at the end of the file."""
+        untold = self.missing - self._told
+        if untold and self._size:
+            self._out([encode(Gap(untold, self._wall()))])
+            self._told += untold
 
     def flush(self) -> None:
         """Write what is queued, from the calling thread."""
         with self._writing:
-            while self._queue or self._untold:
+            while self._queue:
                 batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
                 try:
                     self._write(batch)
                 except OSError as error:
-                    lost = sum(not isinstance(item, Feedback) for item in batch)
-                    self.missing += lost
-                    self._untold += lost
+                    self._lost += sum(not isinstance(item, Feedback) for item in batch)
                     self._complain(error)
                     self._drop()
-                    if not batch:
-                        return  # Only a gap is left to be told: the next flush tries again.
 
     def _run(self, every: float) -> None:
         while not self._stop.wait(every):
@@ -137,19 +151,18 @@ class TraceFile:
 
     def _write(self, batch: list[Item]) -> None:
         """Raises OSError where the disk takes nothing; what was written of the batch before is whole lines."""
-        lines = []
-        untold, self._untold = self._untold, 0
-        try:
-            self._open()
-            if untold:
-                lines.append(encode(Gap(untold, self._wall())))
-            for item in batch:
-                lines += self._lines(item)
-            self._out(lines)
-        except OSError:
-            self._untold += untold
-            raise
-        self.rows += sum(not isinstance(item, Feedback) for item in batch)
+        self._open()
+        untold = self.missing - self._told
+        lines: list[bytes] = []
+        for item in batch:
+            lines += self._lines(item)
+        if untold and self._headed:
+            # A file begins with a head.
+            lines.insert(0 if self._size else 1, encode(Gap(untold, self._wall())))
+        self._out(lines)
+        if untold and self._headed:
+            self._told += untold
+        self.rows += sum(line.startswith(_ROW) for line in lines)
         if self._size >= self._largest:
             self._close()
 
@@ -157,13 +170,16 @@ class TraceFile:
         """What is to be written of it: nothing, where JSON cannot say it."""
         try:
             if isinstance(item, Feedback):
-                return [self._redactor.line(encode(item))]
+                if self._last is None:
+                    return []  # Of a request that was not recorded here.
+                head, line = self._head(self._last), self._redactor.line(encode(item))
+                return [head, line] if head else [line]
             sample, record = item
-            head = self._head(sample.snapshot)
             row = self._redactor.line(encode(sample.row(record, self._key, self._body(sample.body))))
+            self._last = sample.snapshot
+            head = self._head(sample.snapshot)
         except (TypeError, ValueError, msgspec.MsgspecError, SitsError) as error:
-            self.missing += 1
-            self._untold += 1
+            self._lost += 1
             _log.warning("a request cannot be recorded: %s", error)
             return []
         return [head, row] if head else [row]
@@ -203,9 +219,14 @@ class TraceFile:
         if not self._key:
             self._key = key_of(self.folder)
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._wall()))
-        self._number += 1
-        self._path = self.folder / f"trace-{stamp}-{os.getpid()}-{self._number:06d}.jsonl"
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        while self._file is None:
+            self._number += 1
+            self._path = self.folder / f"trace-{stamp}-{os.getpid()}-{self._number:06d}.jsonl"
+            try:
+                self._file = os.open(self._path, flags, 0o600)
+            except FileExistsError:
+                continue  # Of this process, before its configuration changed.
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._size = 0
         self._headed = set()

@@ -3,8 +3,8 @@ of them.
 
 JSON lines. A `head` says what the configuration was; a `row` is a request, and belongs to the head with the hash of its record; a
 `feedback` says later how an answer was; a `gap` says how many rows are missing here. A line that cannot be read is reported and
-passed over, a last one that was cut off (the disk was full, the gateway was killed) too. No line holds a credential, and none what
-was said, unless bodies were asked for.
+passed over, a last one that was cut off (the disk was full, the gateway was killed) too. No line holds a credential, and none
+what was said, unless bodies were asked for.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Head(msgspec.Struct, frozen=True, tag="head", tag_field="line", omit_defau
     """Its hash."""
     resources: list[dict[str, Any]]
     """What of it choices depend on, as it would be written in a file; secrets are references, as there."""
-    format: str = FORMAT
+    format: str = ""
     version: int = 0
     time: float = 0.0
     """Unix seconds."""
@@ -90,7 +90,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     qps: float = 0.0
     place: float = -1.0
     """On the ring, where policy `hash` chose; below 0 where it did not."""
-    headers: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default for each struct
+    headers: dict[str, str] = {}
     """Those that the route looks at."""
 
 
@@ -113,13 +113,13 @@ class Row(msgspec.Struct, frozen=True, tag="row", tag_field="line", omit_default
     asked: Asked
     order: tuple[str, ...] = ()
     """Whom to ask, as it was decided; empty where nobody could be."""
-    states: dict[str, Taken] = {}  # noqa: RUF012
+    states: dict[str, Taken] = {}
     """What policies look at, of everybody who could have been chosen."""
     out: tuple[str, ...] = ()
     """Who was left alone because of a breaker."""
     failing: tuple[str, ...] = ()
     """Rules of the route that did not count because their targets were not as they must be."""
-    learned: dict[str, float] = {}  # noqa: RUF012
+    learned: dict[str, float] = {}
     """Where the tier or the favoured backend was drawn, to learn which is best: the chances of each."""
     weighing: Weighing | None = None
     dollars: float | None = None

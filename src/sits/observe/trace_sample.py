@@ -10,6 +10,7 @@ from typing import Any
 from sits.observe.record import Record, Scored
 from sits.observe.trace_row import Asked, Row, Weighing
 from sits.resources.checks_choosing import matches_of
+from sits.resources.choosing import FilterUse, ScoreUse
 from sits.resources.kinds import Route
 from sits.resources.snapshot import Snapshot
 from sits.resources.tracing import SECRET_HEADERS
@@ -32,8 +33,8 @@ class Sample:
     """One request. `plan` is set as soon as there is one; what is not, was refused."""
 
     __slots__ = (
-        "_facts", "_failing", "_headers", "_known", "_learned", "_out", "_prefix", "_session", "_states", "body", "dollars", "plan",
-        "snapshot",
+        "_facts", "_failing", "_headers", "_known", "_learned", "_out", "_prefix", "_session", "_states", "body", "dollars",
+        "plan", "snapshot",
     )  # fmt: skip
 
     def __init__(
@@ -92,8 +93,8 @@ class Sample:
 
 
 _COPIED = (
-    "operation", "draw", "now", "needs", "key", "team", "priority", "colour", "region", "adapter", "domain", "confidence", "stage",
-    "complexity", "tier", "favoured", "tokens", "exact", "wanted_output", "qps",
+    "operation", "draw", "now", "needs", "key", "team", "priority", "colour", "region", "adapter", "domain", "confidence",
+    "stage", "complexity", "tier", "favoured", "tokens", "exact", "wanted_output", "qps",
 )  # fmt: skip
 
 
@@ -129,7 +130,8 @@ def headers_looked_at(route: Route | None, more: Iterable[str] = ()) -> tuple[by
         for rule in spec.rules:
             for match in matches_of(rule):
                 found.update(name.lower() for name in match.headers)
-        for use in (*spec.filters, *spec.scores):
+        uses: list[FilterUse | ScoreUse] = [*spec.filters, *spec.scores]
+        for use in uses:
             found.update(_named(use.settings))
     return tuple(sorted(name.encode() for name in found - SECRET_HEADERS))
 

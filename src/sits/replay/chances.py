@@ -1,7 +1,7 @@
 """The chance that each target had of being asked first for a recorded request, under the configuration of a replayer.
 
 Exact where there is a formula: drawn by weight, the least of costs, the better of two, scores, and the share that explores. What
-takes turns looks at nothing of the request, so it counts as chance: by weight. The same holds of what was drawn to be learned from.
+takes turns looks at nothing of the request, so it counts as chance: by weight. What was drawn to learn has the recorded chances.
 """
 
 from __future__ import annotations

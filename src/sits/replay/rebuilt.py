@@ -57,16 +57,10 @@ class Rebuilt:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.standing = Standing(Registry(), wall=_never, clock=_never)
-        self.targets = {name: _target(model, self.standing) for name, model in snapshot.models.items()}
-        made: dict[int, Choice] = {}
-        self.choices: dict[str, Choice] = {}
-        for name, resolved in snapshot.names.items():
-            choice = made.get(id(resolved))
-            if choice is None:
-                choice = made[id(resolved)] = compiled(resolved, self.targets, snapshot, self.standing)
-            self.choices[name] = choice
+        self.targets, self.choices = choices_of(snapshot, self.standing)
         names = {target.state: name for name, target in self.targets.items()}
-        self.memories = {id(pool): Memory(pool, names) for choice in made.values() for pool in choice.pools}
+        pools = {id(pool): pool for choice in self.choices.values() for pool in choice.pools}
+        self.memories = {key: Memory(pool, names) for key, pool in pools.items()}
         self._laid: set[str] = set()
 
     def memory(self, pool: Pool) -> Memory:
@@ -86,6 +80,19 @@ class Rebuilt:
         for rule, _ in choice.rules:
             if rule.watch is not None:
                 rule.watch.settle("as it was recorded" if failing(rule.name) else "")
+
+
+def choices_of(snapshot: Snapshot, standing: Standing) -> tuple[dict[str, Target], dict[str, Choice]]:
+    """The targets of a snapshot, with nobody behind them, and its choices by every name that can be asked for."""
+    targets = {name: _target(model, standing) for name, model in snapshot.models.items()}
+    made: dict[int, Choice] = {}
+    choices: dict[str, Choice] = {}
+    for name, resolved in snapshot.names.items():
+        choice = made.get(id(resolved))
+        if choice is None:
+            choice = made[id(resolved)] = compiled(resolved, targets, snapshot, standing)
+        choices[name] = choice
+    return targets, choices
 
 
 class NoEngine:

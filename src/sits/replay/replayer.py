@@ -262,8 +262,8 @@ class _Alike(msgspec.Struct, frozen=True):
 
 _NOTHING = _Alike((), frozenset(), frozenset())
 _BACK = (
-    "draw", "now", "key", "team", "priority", "colour", "region", "adapter", "domain", "confidence", "stage", "complexity", "tier",
-    "favoured", "tokens", "exact", "wanted_output", "qps",
+    "draw", "now", "key", "team", "priority", "colour", "region", "adapter", "domain", "confidence", "stage", "complexity",
+    "tier", "favoured", "tokens", "exact", "wanted_output", "qps",
 )  # fmt: skip
 
 

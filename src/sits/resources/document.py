@@ -146,7 +146,7 @@ def whole(text: str, mark: Mark) -> int:
     base = {"0o": 8, "0x": 16}.get(text[:2], 10)
     if len(text) > 32 or abs(number := int(text, base)) >= 1 << 63:
         raise NotReadable(mark, "a whole number of more than 64 bits", "put it in quotes if text is meant")
-    return -number if text[0] == "-" else number
+    return number
 
 
 def finite(text: str, mark: Mark) -> float:

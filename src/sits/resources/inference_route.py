@@ -100,7 +100,7 @@ class _Reading:
         """The backends of a list as those of a route: whose priority comes later is asked when those before fail."""
         first = min((one.get("priority", 0) for one, _ in listed), default=0)
         some = any("weight" in one for one, _ in listed)
-        found = []
+        found: list[Any] = []
         for one, where in sorted(listed, key=lambda pair: pair[0].get("priority", 0)):
             plain = {key: part for key, part in one.items() if key != "priority"}
             if one.get("priority", 0) > first:

@@ -10,7 +10,7 @@ from sits.routing.leaning import NOWHERE, Leans
 from sits.routing.policies import POLICIES, BoundedHash, Policy, TargetState, place
 from sits.routing.policies.base import chosen
 from sits.routing.rule_watch import RuleWatch
-from sits.routing.scheduling.base import Candidate, Facts, Score
+from sits.routing.scheduling.base import Candidate, Facts
 from sits.routing.scheduling.scheduler import Decision, Scheduler
 from sits.routing.target import Target
 
@@ -43,7 +43,7 @@ class Pool:
     """The drawable backends of a route or of one of its rules, compiled."""
 
     __slots__ = (
-        "_by_name", "_explore", "_policy", "_reserving", "backends", "candidates", "leans", "name", "notes", "rule", "scheduler",
+        "_by_name", "_explore", "_policy", "backends", "candidates", "leans", "name", "notes", "rule", "scheduler",
         "spare", "states", "watch", "weights",
     )  # fmt: skip
 
@@ -73,30 +73,27 @@ class Pool:
         self.leans: Leans = leans if leans is not None else NOWHERE
         self.watch: RuleWatch | None = watch
         """Who watches whether its targets are as its rule wants them."""
-        scores = scheduler.scores if scheduler is not None else []
-        self._reserving: list[Score] = [one for one in scores if type(one).reserve is not Score.reserve]
         self._by_name: dict[str, Candidate] = {one.name: one for one in candidates}
-        self.notes: bool = watch is not None or bool(self._reserving)
+        self.notes: bool = watch is not None or scheduler is not None
         """Whether it wants to know whom is asked, and what came of it."""
         self._explore: float = explore
         if policy == "hash":
-            self._policy: Policy = BoundedHash({target.state: target.name for target in self.backends}, bound)
+            usual = sum(self.weights) / len(self.weights) if self.weights else 1.0
+            self._policy: Policy = BoundedHash({target.state: target.name for target in self.backends}, bound, usual)
         else:
             self._policy = POLICIES["weighted" if policy == "scores" else policy]()
 
     def asked(self, facts: Facts | None, target: Target) -> None:
         """A target is being asked: scores that keep count hear of it. `answered` follows, exactly once."""
         candidate = self._by_name.get(target.name)
-        if candidate is not None and facts is not None:
-            for score in self._reserving:
-                score.reserve(facts, candidate)
+        if candidate is not None and facts is not None and self.scheduler is not None:
+            self.scheduler.reserve(facts, candidate)
 
     def answered(self, target: Target, ok: bool, took: float, now: float, adapter: bool | None) -> None:
         """It is over, after `took` seconds; `adapter` is whether an adapter that was asked for could be had (None: none was)."""
         candidate = self._by_name.get(target.name)
-        if candidate is not None:
-            for score in self._reserving:
-                score.release(candidate, ok)
+        if candidate is not None and self.scheduler is not None:
+            self.scheduler.release(candidate, ok)
         if self.watch is not None and target in self.backends:
             if ok:
                 self.watch.note(took, now)

@@ -89,7 +89,7 @@ def _log(count: int, seed: int, chances: Callable[[float], dict[str, float]] = _
         length = dice.uniform(0.0, 5.0)
         given = chances(length)
         action = dice.choices(list(given), list(given.values()))[0]
-        features = {one: (length,) for one in TARGETS}
+        features = dict.fromkeys(TARGETS, (length,))
         rows.append(Logged(action, _latency(action, length, dice), given, _wanted(length), features))
     return rows
 

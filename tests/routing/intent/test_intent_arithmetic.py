@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sits.routing.intent import words
-from sits.routing.intent.head import Head, across, fit, ones, softmax
+from sits.routing.intent import votes, words
+from sits.routing.intent.head import Head, fit, ones, out_of_fold, softmax
 from sits.routing.intent.intent import Intent, deep_seen, fit_intent, products_beside, quick_seen
 from sits.routing.intent.judge import Marks, calibration_error, judge
 from sits.routing.intent.recent import LONG, Recent
 from sits.routing.intent.seen import Seen, see
-from sits.routing.intent.soften import SOFT, out_of_fold, softened, votes_of_others
 from sits.routing.intent.tune import Read, Tuning, folds, read_all, tune_safe, tune_scale
-from sits.routing.intent.verdict import Scale, Verdict, read
+from sits.routing.intent.verdict import Scale, Stage, Verdict, read
 from sits.routing.intent.votes import CALM, VOTERS, WEIGHT, Vote, counted, tally
 
 
@@ -81,6 +80,11 @@ def plain(vectors: np.ndarray) -> Seen:
     return Seen(vectors.astype(np.float32), none, none, none.astype(np.float32))
 
 
+def fitted(vectors: np.ndarray, labels: np.ndarray, classes: int, penalty: float, steps: int = 200) -> Head:
+    seen = plain(vectors)
+    return fit(seen, ones(labels, classes), penalty, seen.products(), steps)
+
+
 def clusters(per: int = 12, classes: int = 3, size: int = 6) -> tuple[np.ndarray, np.ndarray]:
     chance = np.random.default_rng(1)
     labels = np.repeat(np.arange(classes), per)
@@ -89,7 +93,7 @@ def clusters(per: int = 12, classes: int = 3, size: int = 6) -> tuple[np.ndarray
 
 def test_a_head_tells_its_classes_apart_and_is_the_same_each_time() -> None:
     vectors, labels = clusters()
-    once, again = (fit(plain(vectors), ones(labels, 3), 1e-3) for _ in range(2))
+    once, again = (fitted(vectors, labels, 3, 1e-3) for _ in range(2))
     assert once.scores(plain(vectors)).argmax(axis=1).tolist() == labels.tolist()
     assert once.weights.tobytes() == again.weights.tobytes()
     assert once.bias.tobytes() == again.bias.tobytes()
@@ -98,22 +102,27 @@ def test_a_head_tells_its_classes_apart_and_is_the_same_each_time() -> None:
 def test_a_fitted_head_is_where_its_loss_is_flat() -> None:
     vectors, labels = clusters()
     penalty = 1e-2
-    targets = softened(np.ones((len(labels), 3), dtype=np.float32), 1.0, labels)
-    head = fit(plain(vectors), targets, penalty, steps=3000)
+    head = fitted(vectors, labels, 3, penalty, steps=3000)
     middle = vectors.mean(axis=0)
     scale = float(np.sqrt(((vectors - middle) ** 2).sum(axis=1).mean()))
-    wrong = (softmax(head.scores(plain(vectors)).astype(np.float64)) - targets) / len(labels)
+    wrong = (softmax(head.scores(plain(vectors)).astype(np.float64)) - np.eye(3)[labels]) / len(labels)
     slope = ((vectors - middle) / scale).T @ wrong + penalty * head.weights[: vectors.shape[1]] * scale
     assert float(np.abs(slope).max()) < 1e-5
     assert float(np.abs(wrong.sum(axis=0)).max()) < 1e-5
 
 
-def test_scores_across_are_those_of_a_head_that_was_fitted_on_the_others() -> None:
+def test_scores_out_of_fold_are_those_of_a_head_that_was_fitted_on_the_others() -> None:
     vectors, labels = clusters()
-    out = np.arange(len(labels)) % 4 == 0
-    head = fit(plain(vectors[~out]), ones(labels[~out], 3), 1e-3)
-    found = across(plain(vectors).products(), out, ones(labels, 3), 1e-3)
-    assert found == pytest.approx(head.scores(plain(vectors[out])), abs=1e-3)
+    fold = np.arange(len(labels)) % 4
+    found = out_of_fold(plain(vectors).products(), ones(labels, 3), 1e-3, fold)
+    voted = votes.out_of_fold(vectors, labels, 3, fold)
+    for one in range(4):
+        out = fold == one
+        head = fitted(vectors[~out], labels[~out], 3, 1e-3)
+        assert found[out] == pytest.approx(head.scores(plain(vectors[out])), abs=1e-3)
+        assert voted[out] == pytest.approx(tally(vectors[out], vectors[~out], labels[~out], 3), abs=1e-5)
+    with pytest.raises(ValueError, match="0"):
+        out_of_fold(plain(vectors).products(), ones(labels, 3), 1e-3, np.zeros(len(labels), dtype=np.intp))
 
 
 @pytest.mark.parametrize(
@@ -121,28 +130,13 @@ def test_scores_across_are_those_of_a_head_that_was_fitted_on_the_others() -> No
 )
 def test_what_cannot_be_fitted_is_refused(count: int, labels: list[int]) -> None:
     with pytest.raises(ValueError, match="example"):
-        fit(plain(np.zeros((count, 2))), ones(np.array(labels, dtype=np.intp), 2), 1e-3)
+        fitted(np.zeros((count, 2)), np.array(labels, dtype=np.intp), 2, 1e-3)
 
 
 def test_examples_that_are_all_alike_leave_the_shares_of_classes() -> None:
-    alike = plain(np.ones((4, 3)))
-    head = fit(alike, ones(np.array([0, 0, 0, 1]), 2), 1e-3, steps=3000)
-    assert softmax(head.scores(alike).astype(float))[0] == pytest.approx([0.75, 0.25], abs=1e-3)
-
-
-def test_a_label_that_the_others_do_not_believe_is_softened() -> None:
-    vectors, labels = clusters()
-    wrong = labels.copy()
-    wrong[0] = 2
-    fold = np.arange(len(labels)) % 5
-    products = plain(vectors).products()
-    told = out_of_fold(products, ones(wrong, 3), 1e-3, fold) + votes_of_others(vectors, wrong, 3, fold)
-    found = softened(told, 0.5, wrong)
-    assert found.sum(axis=1) == pytest.approx(np.ones(len(labels)), abs=1e-5)
-    assert found[0, 2] == pytest.approx(1 - SOFT, abs=0.05)
-    assert found[1:].max(axis=1) == pytest.approx(np.ones(len(labels) - 1), abs=0.05)
-    with pytest.raises(ValueError, match="one fold"):
-        out_of_fold(products, ones(wrong, 3), 1e-3, np.zeros(len(wrong), dtype=np.intp))
+    alike = np.ones((4, 3))
+    head = fitted(alike, np.array([0, 0, 0, 1]), 2, 1e-3, steps=3000)
+    assert softmax(head.scores(plain(alike)).astype(float))[0] == pytest.approx([0.75, 0.25], abs=1e-3)
 
 
 NAMES = ("law", "maths")
@@ -203,11 +197,14 @@ def test_the_least_probability_finds_the_unknown_it_must() -> None:
 
 
 def test_the_quick_stage_answers_where_nothing_is_lost_by_it() -> None:
-    labels = np.array([0, 0, 0, 0])
-    deep = Read(np.array([0, 0, 0, 0]), np.ones(4))
-    quick = Read(np.array([0, 0, 1, 1]), np.array([0.95, 0.8, 0.6, 0.4]))
-    assert tune_safe(quick, deep, labels, loss=0.0) == pytest.approx(0.6, abs=0.001)
-    assert tune_safe(Read(np.array([1, 1, 1, 1]), np.ones(4)), deep, labels, loss=0.0) == 1.01
+    labels = np.array([0, 0, 0, 0, 1, 1])
+    deep = Read(labels, np.ones(6))
+    quick = Read(np.array([0, 0, 1, 0, 1, 1]), np.array([0.95, 0.8, 0.6, 0.4, 0.92, 0.7]))
+    safe, safe_none = tune_safe(quick, deep, labels, 1, loss=0.0)
+    assert (safe, safe_none) == (pytest.approx(0.4, abs=0.005), pytest.approx(0.7, abs=0.005))
+    assert tune_safe(quick, deep, labels, 1, loss=1 / 6) == (safe, pytest.approx(0.6, abs=0.005))
+    wrong = Read(np.array([1, 1, 1, 1, 0, 0]), np.ones(6))
+    assert tune_safe(wrong, deep, labels, 1) == (1.01, 1.01)
 
 
 def test_marks_count_unknown_as_a_class() -> None:
@@ -240,8 +237,8 @@ def made() -> tuple[Intent, list[str], np.ndarray, np.ndarray]:
     embeddings = np.eye(5, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
     labels = np.array([0, 0, 1, 1, 2, 2])
     quick = quick_seen(texts, tokens)
-    tuning = Tuning(quick_penalty=1e-2, deep_penalty=1e-2, safe=0.9)
-    return fit_intent(NAMES, (None, None), quick, embeddings, labels, texts, tuning), texts, tokens, embeddings
+    tuning = Tuning(quick_penalty=1e-2, deep_penalty=1e-2, safe=0.9, safe_none=0.97)
+    return fit_intent(NAMES, (None, None), quick, embeddings, labels, tuning), texts, tokens, embeddings
 
 
 def test_a_query_alone_is_scored_as_among_many() -> None:
@@ -298,15 +295,18 @@ def test_votes_count_alike_wherever_they_were_gathered(votes: list[Vote]) -> Non
 
 def test_a_quick_verdict_stands_from_the_safe_confidence_and_a_deep_one_always() -> None:
     intent = made()[0]
-    cases = [("quick", 0.95), ("quick", 0.5), ("deep", 0.1)]
-    assert [intent.safe(Verdict("law", sure, stage, "law")) for stage, sure in cases] == [True, False, True]  # type: ignore[arg-type]
+    cases: list[tuple[str | None, Stage, float]] = [
+        ("law", "quick", 0.95), ("law", "quick", 0.5), ("law", "deep", 0.1), (None, "quick", 0.95), (None, "quick", 0.98)
+    ]  # fmt: skip
+    found = [intent.safe(Verdict(domain, sure, stage, "law")) for domain, stage, sure in cases]
+    assert found == [True, False, True, False, True]
 
 
 @pytest.mark.parametrize(("domains", "least"), [((), ()), (("a",), ())], ids=["no domain", "a figure missing"])
 def test_an_intent_has_domains_and_a_figure_for_each(domains: tuple[str, ...], least: tuple[float | None, ...]) -> None:
     nothing = np.zeros((1, 1), dtype=np.float32)
     with pytest.raises(ValueError, match="one domain"):
-        fit_intent(domains, least, plain(nothing), nothing, np.array([0]), ["a"], Tuning())
+        fit_intent(domains, least, plain(nothing), nothing, np.array([0]), Tuning())
 
 
 def test_an_empty_text_is_scored_by_its_bias() -> None:

@@ -48,14 +48,14 @@ def test_a_hundred_good_calls_in_a_row_heal_what_was_before(good, out):
 
 
 def test_good_calls_between_troubles_do_not_add_up():
-    one, _, _ = fence()
+    one, _, heard = fence()
     for _ in range(3):
+        assert heard == []
         trouble(one, 1)
         for _ in range(60):
-            one.well(1e-6)
-    assert one.counts["raised"] == 3
-    assert one.since == 100.0
-    assert not one.out  # the sixty after the third trouble began with the call that let it back in
+            if not one.out:
+                one.well(1e-6)
+    assert heard == ["out"]
 
 
 def test_it_rests_for_a_growing_while_and_is_called_once_to_see():
@@ -134,7 +134,7 @@ def test_a_little_in_each_call_is_found_by_the_sum():
         said = one.sampled(200, same, same)
         if said:
             found.append((one.calls, said))
-    assert found == [(335872, "has kept about 64 MiB of memory in 335872 calls")]
+    assert found == [(335616, "has kept about 64 MiB of memory in 335616 calls")]
 
 
 def test_one_large_table_that_grew_in_a_sampled_call_is_no_leak():

@@ -131,6 +131,13 @@ def test_a_vocabulary_that_would_only_nearly_be_counted_is_refused(models: Model
         load(gemma)
 
 
+def test_bytes_that_a_vocabulary_lacks_are_left_out_and_join_nothing(models: Models) -> None:
+    texts = [f":{chr(code)}:" for code in range(1, 32)] + ["\x16\x16", "\x04", "a\x06b", " \x13 "]
+    assert smol().count(texts) == [models.tokens("smol", text) for text in texts]
+    assert smol().count(["\x16\x16"]) == [0]
+    assert BYTES.least(["\x16\x16"]) == 0
+
+
 def test_parts_add_up_where_they_begin_with_a_mark() -> None:
     assert smol().parts_at("<|im_start|>user")
     assert not smol().parts_at("user<|im_start|>")

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from sits import __version__
-from sits.gateway.openapi import answers, asks, behind, refusals, registration, reliability, routing, sessions, switching
+from sits.gateway.openapi import (
+    answers,
+    asks,
+    behind,
+    refusals,
+    registration,
+    registry,
+    reliability,
+    routing,
+    sessions,
+    switching,
+)
 from sits.gateway.openapi.paths import paths
 
 DESCRIPTION = """\
@@ -59,6 +70,7 @@ def document() -> dict[str, Any]:
                 **sessions.schemas(),
                 **behind.schemas(),
                 **switching.schemas(),
+                **registry.schemas(),
                 **routing.schemas(),
                 **registration.schemas(),
                 **reliability.schemas(),

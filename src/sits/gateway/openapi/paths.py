@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sits.gateway.openapi import behind, examples, refusals, routing, sessions, switching
+from sits.gateway.openapi import behind, examples, refusals, registry, routing, sessions, switching
 from sits.gateway.openapi.shapes import STRING, Schema, either, ref
 from sits.inner.errors import Code
 
@@ -223,6 +223,24 @@ PAGED = (
         own={404: (Code.NOT_FOUND,), 422: (Code.REGISTRATION_REFUSED,)},
         parameters=(_name("A model that was registered, not one from a file."),),
     ),
+    Paged(
+        "GET", "/v1/registry", "listServices", "models", "Every service that is known, of other registries too.", "key",
+        "ServiceList", own={400: (Code.INVALID_REQUEST,)}, parameters=registry.LISTING,
+    ),
+    Paged(
+        "GET", "/v1/registry/find", "findServices", "models", "Which services do what is meant, best first.", "key",
+        "ServicesFound", own={400: (Code.INVALID_REQUEST,)}, parameters=registry.FINDING,
+    ),
+    Paged(
+        "POST", "/v1/registry/find", "findServicesByBody", "models", "The same with a body.", "key", "ServicesFound",
+        own={400: (Code.INVALID_REQUEST,)}, request="ServiceQuery", examples={"fraud": registry.FIND},
+    ),
+    Paged(
+        "PUT", "/v1/registry/entries", "importServices", "models",
+        "What another registry has, in place of what it had; an empty list forgets it.", "admin", "ServicesImported",
+        own={400: (Code.INVALID_REQUEST,), 503: (Code.STATE_UNAVAILABLE,)}, request="ServiceImport",
+        examples={"of Consul": registry.IMPORT}, answered={"origin": "consul", "entries": 1, "removed": 0},
+    ),
     Paged("GET", "/healthz", "health", "operations", "The process lives.", "open", "Health"),
     Paged("GET", "/readyz", "readiness", "operations", "Whether new requests should be sent here.", "open", "Ready"),
     Paged("GET", "/metrics", "metrics", "operations", "The figures of all workers, for Prometheus.", "open", ""),
@@ -278,6 +296,7 @@ PAGED = (
         "admin", "IntentVerdict", own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,)}, request="IntentText",
         examples={"legal": routing.READ},
     ),
+    Paged("GET", "/v1/admin/units", "listUnits", "operations", "Which routes' units are merged.", "admin", "UnitsList"),
     Paged("GET", "/v1/admin/pressures", "listPressures", "operations", "How every pressure policy is.", "admin", "PressureList"),
     Paged(
         "GET", "/v1/admin/shadows", "listShadows", "operations", "How the shadows of all routes compare.", "admin", "ShadowList",

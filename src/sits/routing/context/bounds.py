@@ -12,7 +12,8 @@ Not certain are requests whose prompts are made of more than their text: tools a
 indentation) and images. `Bounds.certain` is False for these; they are counted.
 
 At the least. A token has no more bytes than the longest of the vocabulary. Only texts that templates keep are counted: what
-stands in front of and behind a text may be trimmed, earlier answers lose their reasoning. Unigram has no such bound: it makes one
+stands in front of and behind a text may be trimmed, earlier answers lose their reasoning. Control bytes are not counted, as some
+vocabularies (SmolLM2's) lack a few of them and leave them out. Unigram has no such bound: it makes one
 token of any run of unknown characters.
 
 Unicode's own table of how much text grows: https://www.unicode.org/faq/normalization.html
@@ -37,6 +38,7 @@ ESCAPED = 3
 COMPOSED = 3
 """The growth of NFC: text that is in NFC already, as nearly all is, does not grow."""
 _ASCII = bytes(range(128))
+_CONTROL = bytes({*range(32), 127} - {9, 10, 13})
 _ESCAPE = b"\\u"
 
 
@@ -61,7 +63,9 @@ class Shape(msgspec.Struct, frozen=True):
         """The tokens that these texts have in any case; see `kept`."""
         if not self.longest:
             return 0
-        return sum(-(-len(text.strip().encode("utf-8", "surrogatepass")) // self.longest) for text in texts)
+        return sum(
+            -(-len(text.strip().encode("utf-8", "surrogatepass").translate(None, _CONTROL)) // self.longest) for text in texts
+        )
 
     def most(self, text: str) -> int:
         """The tokens that this text alone has at the most."""

@@ -8,5 +8,6 @@ from sits.routing.estimate.propensity import by_least, by_share, by_two, floored
 from sits.routing.estimate.regression import Regression
 
 __all__ = [
-    "ALLOWED", "FEWEST", "Estimate", "Estimated", "Logged", "Regression", "by_least", "by_share", "by_two", "estimated", "floored",
+    "ALLOWED", "FEWEST", "Estimate", "Estimated", "Logged", "Regression", "by_least", "by_share", "by_two", "estimated",
+    "floored",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Estimates of the mean outcome under another way of choosing, from outcomes under this one.
 
-    ips     outcomes weighted by how much likelier the other way makes what was done (Horvitz and Thompson, 1952): right on average
+    ips     outcomes weighted by how much likelier the other way makes what was done (Horvitz, Thompson, 1952): right on average
     snips   the same by the sum of the weights (Hajek, 1971): a little off, far less scattered
     dr      what a regression expects of the other way, mended by the weighted errors of it on what was done (Dudik, Langford, Li,
             "Doubly Robust Policy Evaluation and Learning", ICML 2011): right when either part is
@@ -33,7 +33,7 @@ class Logged(msgspec.Struct, frozen=True):
     """What each had of being chosen."""
     wanted: Mapping[str, float]
     """What each has under the other way; adds up to 1."""
-    features: Mapping[str, Sequence[float]] = {}  # noqa: RUF012
+    features: Mapping[str, Sequence[float]] = {}
     """What was known beforehand that tells of the outcome, for each; the same number for all. Of one without, nothing."""
 
 

@@ -1,7 +1,8 @@
 """How far off a mean, or a ratio of two means, may be: by a formula, and by the bootstrap.
 
-Outcomes times weights lean to one side: most are small and a few are large, and when none of these was drawn both the mean and its
-spread are told too small. Intervals that do not mind that hold the truth 91 times of 100 where they say 95. So both lean too.
+Outcomes times weights lean to one side: most are small and a few are large, and when none of these was drawn both the mean and
+its spread are told too small. So the intervals lean too. Of logs of 1,000 rows in a simulation 94 to 95 of 100 hold the truth; of
+logs of 400 rows, worth 80 by their weights, 93.
 
     formula     by Student's t, its ends moved by the skewness (Johnson, JASA 1978; Hall, The Annals of Statistics 1992)
     bootstrap   by percentiles that are corrected for bias and skewness (BCa: Efron, JASA 1987)
@@ -20,8 +21,8 @@ _NORMAL = NormalDist()
 Z95 = _NORMAL.inv_cdf(0.975)
 _DRAWS = 300
 _BLOCKS = 256
-"""So many terms and more are added up in so many blocks at random first: sums of them are as independent as they are, 100,000 rows
-take no longer than these, and a draw is a random byte (8 times as quick as `Random.choices`)."""
+"""So many terms and more are added up in so many blocks at random first: sums of them are as independent as they are, 100,000
+rows take no longer than these, and a draw is a random byte."""
 
 
 class Estimate(msgspec.Struct, frozen=True):

@@ -48,25 +48,31 @@ class _Solved(msgspec.Struct, frozen=True):
     """The mean product of each example with all."""
 
 
-def fit(seen: Seen, targets: Matrix, penalty: float, steps: int = STEPS, products: Matrix | None = None) -> Head:
-    """The head that fits examples; `targets` has the share of each class in each of them. `products` are those of `seen`, where
-    they are there already.
+def fit(seen: Seen, targets: Matrix, penalty: float, products: Matrix, steps: int = STEPS) -> Head:
+    """The head that fits examples, whose products are `products`; `targets` has the share of each class in each of them.
 
     Raises:
         ValueError: no examples, more than `MOST_EXAMPLES`, or not as many targets.
     """
     import numpy as np
 
-    found = _solve(seen.products() if products is None else products, targets, penalty, steps)
+    found = _solve(products, targets, penalty, steps)
     return Head(seen.weighed(found.duals), (found.bias - _of_mean(found)).astype(np.float32))
 
 
-def across(products: Matrix, out: npt.NDArray[np.bool_], targets: Matrix, penalty: float, steps: int = STEPS) -> Matrix:
-    """The scores of the examples that are `out`, by a head that is fitted on the others; from the products of all."""
+def out_of_fold(products: Matrix, targets: Matrix, penalty: float, fold: Labels, steps: int = STEPS) -> Matrix:
+    """Scores of each example by a head that is fitted without its fold.
+
+    Raises:
+        ValueError: as `fit`; there is one fold only.
+    """
     import numpy as np
 
-    found = _solve(products[np.ix_(~out, ~out)], targets[~out], penalty, steps)
-    scores: Matrix = products[np.ix_(out, ~out)] @ found.duals + (found.bias - _of_mean(found)).astype(np.float32)
+    scores: Matrix = np.zeros_like(targets)
+    for one in np.unique(fold):
+        out = fold == one
+        found = _solve(products[np.ix_(~out, ~out)], targets[~out], penalty, steps)
+        scores[out] = products[np.ix_(out, ~out)] @ found.duals + (found.bias - _of_mean(found))
     return scores
 
 

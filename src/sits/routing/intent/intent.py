@@ -16,8 +16,7 @@ import msgspec
 from sits.routing.intent import words
 from sits.routing.intent.head import Head, fit, ones
 from sits.routing.intent.seen import Seen, see
-from sits.routing.intent.soften import out_of_fold, softened, votes_of_others
-from sits.routing.intent.tune import Tuning, folds
+from sits.routing.intent.tune import Tuning
 from sits.routing.intent.verdict import Verdict, read
 from sits.routing.intent.votes import Vote, counted, tally
 
@@ -55,7 +54,9 @@ class Intent(msgspec.Struct, frozen=True):
 
     def safe(self, verdict: Verdict) -> bool:
         """Whether a verdict stands without the deep stage."""
-        return verdict.stage == "deep" or verdict.confidence >= self.tuning.safe
+        if verdict.stage == "deep":
+            return True
+        return verdict.confidence >= (self.tuning.safe_none if verdict.domain is None else self.tuning.safe)
 
     def deeply(self, text: str, tokens: Matrix, embedding: Matrix, votes: Sequence[Vote] = ()) -> Verdict:
         """What the deep stage says. `votes` are those of more examples than the intent holds, where they could be had."""
@@ -102,28 +103,22 @@ def fit_intent(
     quick: Seen,
     embeddings: Matrix,
     labels: Labels,
-    groups: Sequence[str],
     tuning: Tuning,
 ) -> Intent:
-    """Fit both heads; label `len(domains)` is of none. `quick` is from `quick_seen`; examples of one group say the same.
+    """Fit both heads; label `len(domains)` is of none. `quick` is from `quick_seen`.
 
     Raises:
-        ValueError: as `fit`; examples of one group only; no domain, or as many `least` as there are not domains.
+        ValueError: as `fit`; no domain, or as many `least` as there are not domains.
     """
     if not domains or len(least) != len(domains):
         raise ValueError("an intent has one domain at least, and a `least` for each")
-    classes = len(domains) + 1
-    quick_products = quick.products()
-    deep_products = products_beside(embeddings, quick_products)
-    fold = folds(groups)
-    told = out_of_fold(deep_products, ones(labels, classes), tuning.deep_penalty, fold)
-    told += votes_of_others(embeddings, labels, classes, fold)
-    targets = softened(told, tuning.deep.temperature, labels)
+    labelled = ones(labels, len(domains) + 1)
+    products = quick.products()
     return Intent(
         tuple(domains),
         tuple(least),
-        fit(quick, targets, tuning.quick_penalty, products=quick_products),
-        fit(deep_seen(embeddings, quick), targets, tuning.deep_penalty, products=deep_products),
+        fit(quick, labelled, tuning.quick_penalty, products),
+        fit(deep_seen(embeddings, quick), labelled, tuning.deep_penalty, products_beside(embeddings, products)),
         embeddings,
         labels,
         tuning,

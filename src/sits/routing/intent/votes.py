@@ -40,6 +40,17 @@ def tally(embeddings: Matrix, examples: Matrix, classes: Labels, count: int) -> 
     return summed(np.take_along_axis(cosines, nearest, axis=1), classes[nearest], count)
 
 
+def out_of_fold(embeddings: Matrix, labels: Labels, count: int, fold: Labels) -> Matrix:
+    """What the examples of other folds vote on each."""
+    import numpy as np
+
+    votes = np.zeros((len(labels), count), dtype=np.float32)
+    for one in np.unique(fold):
+        out = fold == one
+        votes[out] = tally(embeddings[out], embeddings[~out], labels[~out], count)
+    return votes
+
+
 def counted(votes: Sequence[Vote], domains: Sequence[str]) -> Matrix | None:
     """The same, of one query and votes that were gathered elsewhere. Those for other domains (of a configuration that is coming
     or going) do not count; None where no vote does."""

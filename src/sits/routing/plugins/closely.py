@@ -64,10 +64,10 @@ def closely(
 
 
 def sift(facts: Facts, candidates: tuple[Candidate, ...], plugin: Any) -> Any:
-    """What a filter says of all candidates; None where the request is none of its business."""
+    """What a filter says of all candidates; nothing where the request is none of its business."""
     asked = plugin.asks(facts)
     if asked is False:
-        return None
+        return []
     if asked is not True:
         return asked
     keep = plugin.keep

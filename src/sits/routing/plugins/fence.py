@@ -168,6 +168,7 @@ class Fence:
         now = self.clock()
         self.counts[kind] += 1
         self.why = why[:MOST_WORDS]
+        self.due = 1  # the next call is looked at closely
         self._good = 0
         if self.out:
             self._rest = min(2.0 * self._rest, self.limits.longest)
@@ -219,6 +220,9 @@ class Fence:
         return ""
 
 
+_NOT_THEIRS = ("sits.", "importlib")
+
+
 def dispose(said: object) -> None:
     """A coroutine that nobody will await is closed, which runs nothing of it: it would warn otherwise."""
     if isinstance(said, CoroutineType):
@@ -265,7 +269,7 @@ def _where(error: BaseException) -> str:
             break
         frame: FrameType = step.tb_frame
         names = frame.f_globals
-        if theirs is None and not str(names.get("__name__")).startswith("sits."):
+        if theirs is None and not str(names.get("__name__")).startswith(_NOT_THEIRS):
             theirs = names
         if names is theirs:
             found, line = frame.f_code.co_filename.rpartition("/")[2], step.tb_lineno

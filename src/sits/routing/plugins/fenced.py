@@ -60,16 +60,14 @@ class FencedFilter(Filter):
                 fence.failed(error, clock() - begun)
                 return False
             took = clock() - begun
-        words = ""
-        if said is not None:
-            try:
-                words = _joined(said)
-            except TypeError:
-                if state == FINE:
-                    fence.took(took)
-                    fence.trouble("nonsense", _verdicts_wrong(said))
-                return False
-            self._verdicts = said
+        try:
+            words = _joined(said)
+        except TypeError:
+            if state == FINE:
+                fence.took(took)
+                fence.trouble("nonsense", _verdicts_wrong(said))
+            return False
+        self._verdicts = said
         if state == FINE:
             fence.well(took)
         return words != ""

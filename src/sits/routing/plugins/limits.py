@@ -53,6 +53,9 @@ class Alarm:
         """
         return function(*args)
 
+    def close(self) -> None:
+        """Calls are not cut any more."""
+
 
 class Footprint:
     """What the process holds. This one sees nothing."""

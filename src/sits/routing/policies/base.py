@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from sits.routing.compiling import mypyc_attr
 from sits.routing.policies.state import TargetState
 
 Way = Literal["least", "share"]
@@ -16,6 +17,7 @@ UNSEEN = 1e300
 """The cost of a target that was not looked at."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Policy:
     """One way to choose. An object serves one route: it may keep a place or a table, and is not shared.
 
@@ -34,8 +36,13 @@ class Policy:
 
     def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
         """The index of the one to ask."""
-        seen = self.seen(states, weights, draw, now)
-        return least(seen, draw) if self.way == "least" else by_share(seen, draw)
+        return chosen(way_of(self), self.seen(states, weights, draw, now), draw)
+
+
+def way_of(policy: object) -> str:
+    """Its way. Read by name: compiled code would see that of the class it knows, not that of a subclass that is not compiled."""
+    name = "way"
+    return str(getattr(policy, name))
 
 
 def chosen(way: str, seen: Sequence[float], draw: float) -> int:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from hashlib import blake2b
-from math import ceil
+from math import ceil, log2
 
 from sits.routing.policies.base import UNSEEN, Policy
 from sits.routing.policies.state import TargetState
 
 POINTS = 64
-"""On the ring, of a target of mean weight."""
+"""On the ring, of a target of usual weight."""
 _MOST_POINTS = 1024
 _RINGS = 8
 """Subsets of the targets for which the ring is kept: breakers open and close, and come back to the same few."""
@@ -27,12 +27,17 @@ def place(key: bytes) -> float:
     return (int.from_bytes(blake2b(key, digest_size=8).digest(), "big") >> 11) / (1 << 53)
 
 
-def ring(names: Sequence[str], weights: Sequence[float]) -> tuple[list[float], list[int]]:
-    """The places on the ring in order, and which of the names has each."""
-    mean = sum(weights) / len(weights)
+def ring(names: Sequence[str], weights: Sequence[float], usual: float = 0.0) -> tuple[list[float], list[int]]:
+    """The places on the ring in order, and which of the names has each. `usual` is the weight that has `POINTS` places; about
+    the mean when not given.
+
+    It is a power of 4, so that it hardly ever changes with who is there: else everybody had other places then, and keys moved
+    that need not.
+    """
+    unit = 4.0 ** round(log2(usual or sum(weights) / len(weights)) / 2.0)
     points = []
     for index, name in enumerate(names):
-        for number in range(min(_MOST_POINTS, max(1, round(POINTS * weights[index] / mean)))):
+        for number in range(min(_MOST_POINTS, max(1, round(POINTS * weights[index] / unit)))):
             points.append((place(f"{name}#{number}".encode()), index))
     points.sort()
     return [at for at, _ in points], [index for _, index in points]
@@ -42,14 +47,15 @@ class BoundedHash(Policy):
     """`draw` is the place of the session, or of the prompt's beginning, in place of chance.
 
     `names` are those of all targets of the route by their state; a target keeps its places whoever else is there, so that only
-    the keys of one that goes move.
+    the keys of one that goes move. `usual` is the mean of their weights: those that are left out for a while do not change it.
     """
 
-    def __init__(self, names: dict[TargetState, str], factor: float = 1.25) -> None:
+    def __init__(self, names: dict[TargetState, str], factor: float = 1.25, usual: float = 0.0) -> None:
         if factor <= 1.0:
             raise ValueError("a factor of 1 or less leaves no room for one more request")
         self._names: dict[TargetState, str] = names
         self._factor: float = factor
+        self._usual: float = usual
         self._rings: dict[tuple[tuple[TargetState, ...], tuple[float, ...]], tuple[list[float], list[int]]] = {}
 
     def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
@@ -81,5 +87,5 @@ class BoundedHash(Policy):
         states, weights = key
         if len(self._rings) >= _RINGS:
             del self._rings[next(iter(self._rings))]
-        made = self._rings[key] = ring([self._names[state] for state in states], weights)
+        made = self._rings[key] = ring([self._names[state] for state in states], weights, self._usual)
         return made

@@ -33,8 +33,7 @@ class Recalled(Policy):
         self._weights, self._seen = (), ()
         names = self._names
         if len(told) == len(states) == len(seen) and all(
-            names[state] == name and weight == given
-            for state, weight, (name, given) in zip(states, weights, told, strict=True)
+            names[state] == name and weight == given for state, weight, (name, given) in zip(states, weights, told, strict=True)
         ):
             self.used = True
             return list(seen)

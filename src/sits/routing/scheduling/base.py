@@ -14,8 +14,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 from sits.resources.kinds import Model
+from sits.routing.compiling import mypyc_attr
 from sits.routing.policies.state import TargetState
-from sits.routing.scheduling.compiling import mypyc_attr
 from sits.routing.scheduling.seen import CostSeen, LatencySeen
 
 Varies = Literal["never", "tick", "request"]

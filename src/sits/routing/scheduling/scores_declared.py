@@ -106,7 +106,7 @@ class ColourMatch(_Table):
 
 
 class LabelPoints(Score):
-    """Points for labels."""
+    """Who has certain labels: of an accelerator, a NUMA node, a PCIe switch, an engine, a version."""
 
     name = "label"
     varies = "never"

@@ -43,7 +43,7 @@ KEPT = 1024
 """Embeddings made until they are put on the shelf, so that a restart goes on near where this one ended."""
 WAIT_SECONDS = 1.0
 """How often the shelf is looked at while another process makes the embeddings."""
-NEAR = 0.97
+NEAR = 0.95
 """Background this near to an example is left out."""
 
 
@@ -149,7 +149,6 @@ def _built(given: Material, rows: Matrix, quick: Embedder, tuning: Tuning, index
         quick_seen(texts, tokens),
         rows[places],
         given.labels()[places],
-        texts,
         tuning,
     )
     return Built(given, rows, intent, index)

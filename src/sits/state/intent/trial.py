@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sits.inner.errors import Code, SitsError
-from sits.routing.intent.head import MOST_EXAMPLES, ones
+from sits.routing.intent import votes
+from sits.routing.intent.head import MOST_EXAMPLES, ones, out_of_fold
 from sits.routing.intent.intent import Intent, deep_seen, fit_intent, products_beside, quick_seen
 from sits.routing.intent.judge import Marks, judge
 from sits.routing.intent.seen import Seen
-from sits.routing.intent.soften import out_of_fold, softened, votes_of_others
 from sits.routing.intent.tune import Read, Tuning, folds, read_all, tune_safe, tune_scale
 from sits.state.cache.semantic.embedder import Embedder
 from sits.state.intent.embedders import Deep
@@ -87,22 +87,19 @@ def tune(queries: Sequence[Query], vectors: Vectors) -> Tuning:
     if len(queries) > MOST_EXAMPLES:
         raise SitsError(Code.INVALID_REQUEST, f"{len(queries)} queries; a head is fitted on {MOST_EXAMPLES} at the most")
     labels = labels_of(queries, domains)
-    fold = folds(_groups(queries))
+    fold = folds([query.group or query.text for query in queries])
     if (fold == fold[0]).all():
         raise SitsError(Code.INVALID_REQUEST, "all queries are of one group; tuning needs several")
-    sharp = ones(labels, len(domains) + 1)
-    quick_products = vectors.quick.products()
-    deep_products = products_beside(vectors.embeddings, quick_products)
-    votes = votes_of_others(vectors.embeddings, labels, len(domains) + 1, fold)
-    deep_penalty, told = _best(deep_products, sharp, fold, votes)
-    soft = softened(told, tune_scale(told, labels).temperature, labels)
-    deep = out_of_fold(deep_products, soft, deep_penalty, fold) + votes
-    quick_penalty, quick = _best(quick_products, soft, fold, np.zeros_like(votes))
+    targets = ones(labels, len(domains) + 1)
+    products = vectors.quick.products()
+    quick_penalty, quick = _best(products, targets, fold, np.zeros_like(targets))
+    voted = votes.out_of_fold(vectors.embeddings, labels, len(domains) + 1, fold)
+    deep_penalty, deep = _best(products_beside(vectors.embeddings, products), targets, fold, voted)
     # Where the quick stage is unsure the deep one is asked, so it needs no least probability of its own.
     quick_scale = msgspec.structs.replace(tune_scale(quick, labels), least=0.0)
     deep_scale = tune_scale(deep, labels)
-    safe = tune_safe(read_all(quick, quick_scale), read_all(deep, deep_scale), labels)
-    return Tuning(quick_scale, deep_scale, safe, quick_penalty, deep_penalty)
+    safe = tune_safe(read_all(quick, quick_scale), read_all(deep, deep_scale), labels, len(domains))
+    return Tuning(quick_scale, deep_scale, *safe, quick_penalty, deep_penalty)
 
 
 def fitted(queries: Sequence[Query], vectors: Vectors, tuning: Tuning) -> Intent:
@@ -110,7 +107,7 @@ def fitted(queries: Sequence[Query], vectors: Vectors, tuning: Tuning) -> Intent
     domains = domains_of(queries)
     labels = labels_of(queries, domains)
     least = [None] * len(domains)
-    return fit_intent(domains, least, vectors.quick, vectors.embeddings, labels, _groups(queries), tuning)
+    return fit_intent(domains, least, vectors.quick, vectors.embeddings, labels, tuning)
 
 
 def tried(intent: Intent, queries: Sequence[Query], vectors: Vectors) -> Trial:
@@ -119,7 +116,8 @@ def tried(intent: Intent, queries: Sequence[Query], vectors: Vectors) -> Trial:
 
     quick = read_all(intent.quick.scores(vectors.quick), intent.tuning.quick)
     deep = read_all(intent.deep_scores(vectors.deep, vectors.embeddings), intent.tuning.deep)
-    safe = quick.confidence >= intent.tuning.safe
+    none = len(intent.domains)
+    safe = quick.confidence >= np.where(quick.classes == none, intent.tuning.safe_none, intent.tuning.safe)
     both = Read(np.where(safe, quick.classes, deep.classes), np.where(safe, quick.confidence, deep.confidence))
     return Trial(labels_of(queries, intent.domains), quick, deep, both, float(1.0 - safe.mean()) if len(safe) else 0.0)
 
@@ -133,7 +131,3 @@ def _best(products: Matrix, targets: Matrix, fold: Labels, beside: Matrix) -> tu
         found.append((float((scores.argmax(axis=1) == labels).mean()), penalty, scores))
     _, penalty, scores = max(found, key=lambda one: one[0])
     return penalty, scores
-
-
-def _groups(queries: Sequence[Query]) -> list[str]:
-    return [query.group or query.text for query in queries]

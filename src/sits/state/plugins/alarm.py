@@ -58,7 +58,6 @@ class SignalAlarm(Alarm):
             self._until = 0.0
 
     def close(self) -> None:
-        """Calls are not cut any more."""
         if self._goes_off == -math.inf:
             return
         self._goes_off = -math.inf  # before any call: nothing is armed again

@@ -26,7 +26,10 @@ class _Heap(ctypes.Structure):
 
 
 class ProcessFootprint(Footprint):
-    """Of this process. Other threads blur it: what is to be seen must be seen several times."""
+    """Of this process. Other threads blur it: what is to be seen must be seen several times.
+
+    Not seen is a single empty list, dict, tuple or float that is kept, which Python may have had in stock.
+    """
 
     def __init__(self) -> None:
         self._heap = _heap_reader()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from sits.state.plugins.loading import Loaded, Offered, Refused, Stamp, entries,
 from sits.state.plugins.trial import tried
 
 LOAD = 1.0
-"""Seconds that a file may take to load, that its plugins may take to be made, and each call while they are tried."""
+"""Seconds that a file may take to load, and one of its plugins to be made for a route."""
 LOAD_INSTALLED = 10.0
 """Seconds for one that is installed, which may bring a library along."""
 MOST_FILES = 64
@@ -105,6 +106,11 @@ class Plugins:
         alone: where it cannot use its settings."""
         self.scores: Mapping[str, Callable[[Made], Score]] = {}
 
+    @property
+    def cuts(self) -> bool:
+        """Whether a call that sleeps or spins is cut: not where signals are for another thread."""
+        return self._alarm.cuts
+
     def start(self) -> None:
         """Finds what there is."""
         self.rescan()
@@ -144,6 +150,7 @@ class Plugins:
             touched |= self._file_looked_at(path)
         if not touched:
             return False
+        self._files = dict(sorted(self._files.items()))
         return self._settle()
 
     async def watch(self, stop: asyncio.Event, poll: float = POLL) -> None:
@@ -259,16 +266,21 @@ class Plugins:
         folder, self._folder_problem = self._folder, ""
         if folder is None:
             return {}
-        if not folder.is_dir():
+        try:
+            names = os.listdir(folder)
+        except (FileNotFoundError, NotADirectoryError):
             self._folder_problem = "is no folder"
             return {}
+        except OSError as error:
+            self._folder_problem = f"cannot be read: {error.strerror}; what was loaded stays"
+            return {name: source.path for name, source in self._files.items() if source.path is not None}
         self._folder_problem = trusted(folder)
         if self._folder_problem:
             return {}
-        found = sorted(one for one in folder.glob("*.py") if not one.name.startswith((".", "_", "test_", "conftest.")))
+        found = sorted(one for one in names if one.endswith(".py") and not one.startswith((".", "_", "test_", "conftest.")))
         if len(found) > MOST_FILES:
             self._folder_problem = f"has {len(found)} files; the first {MOST_FILES} are looked at"
-        return {one.name: one for one in found[:MOST_FILES]}
+        return {one: folder / one for one in found[:MOST_FILES]}
 
     def _file_looked_at(self, path: Path) -> bool:
         source = self._files.get(path.name)
@@ -304,7 +316,7 @@ class Plugins:
             source.problem = str(error)
             return
         for one in loaded.offered:
-            wrong = self._taken_by_builtin(one) or tried(one, self._alarm, LOAD)
+            wrong = self._taken_by_builtin(one) or tried(one, self._alarm)
             if wrong:
                 loaded.forget()
                 source.problem = wrong

@@ -16,25 +16,25 @@ from sits.routing.scheduling.checks import candidates_of, facts_of, made_for
 from sits.state.plugins.loading import Offered
 
 CALLS = 4
-ODD = 8
+SHOWN = 8
 """Candidates that it is shown."""
-_MILD = ("slow", "leaked")
-"""Troubles that a first call may have: it may look at much, and keep what it found."""
+SECONDS = 0.25
+"""For each call: the first ones may take longer, for it may look at much and keep what it found."""
 
 
-def tried(one: Offered, alarm: Alarm, seconds: float, settings: Mapping[str, Any] | None = None) -> str:
+def tried(one: Offered, alarm: Alarm, settings: Mapping[str, Any] | None = None) -> str:
     """Empty, or what is wrong with it. One that cannot be made without settings is not tried."""
-    limits = Limits(hard=seconds, troubles=CALLS + 1)
+    limits = Limits(hard=SECONDS, slow=SECONDS, troubles=1)
     fence = Fence(one.kind, one.name, time.perf_counter, limits, alarm)
-    candidates = candidates_of(ODD)
+    candidates = candidates_of(SHOWN)
     made = made_for(candidates, settings or {})
     try:
         if one.kind == "filter":
-            sieve = fenced_filter(one.make, made, fence, seconds)
+            sieve = fenced_filter(one.make, made, fence)
             for seed in range(CALLS):
                 sieve.asks(facts_of(seed))
         else:
-            score = fenced_score(one.make, made, fence, seconds)
+            score = fenced_score(one.make, made, fence)
             for seed in range(CALLS):
                 facts = facts_of(seed)
                 score.facet(facts)
@@ -45,5 +45,4 @@ def tried(one: Offered, alarm: Alarm, seconds: float, settings: Mapping[str, Any
         return ""
     if fence.unmade:
         return f"{one.kind} {one.name} {fence.unmade}"
-    bad = sum([count for kind, count in fence.counts.items() if kind not in _MILD])
-    return f"{one.kind} {one.name} {fence.why}" if bad else ""
+    return f"{one.kind} {one.name} {fence.why}" if fence.out else ""

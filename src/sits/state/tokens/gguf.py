@@ -43,8 +43,8 @@ PRE: dict[str, Pre] = {
 }
 
 
-def tokenizer_of(path: Path) -> tuple[Any, bytes]:
-    """The tokenizer of a GGUF file, and what its vocabulary is known by.
+def tokenizer_of(path: Path) -> tuple[Any, bytes, int]:
+    """The tokenizer of a GGUF file, what its vocabulary is known by, and its size: tokens from there on do not count.
 
     Raises:
         SitsError: `unsupported`, its kind is not read here.
@@ -64,6 +64,10 @@ def tokenizer_of(path: Path) -> tuple[Any, bytes]:
     merges = [str(merge) for merge in found.get(MERGES, [])]
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     vocabulary = {token: number for number, token in enumerate(tokens)}
+    # A few vocabularies lack some control bytes. llama.cpp leaves these out without joining what is around them, so they get
+    # numbers behind all others, which are not counted.
+    lacking = [sign for sign in pre_tokenizers.ByteLevel.alphabet() if sign not in vocabulary]
+    vocabulary.update({sign: len(tokens) + place for place, sign in enumerate(sorted(lacking))})
     made = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=pre.ignore_merges))
     if pre.nfc:
         made.normalizer = normalizers.NFC()
@@ -76,4 +80,4 @@ def tokenizer_of(path: Path) -> tuple[Any, bytes]:
     added = [token for token, kind in zip(tokens, types, strict=False) if kind in ADDED]
     made.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in added])
     key = blake3(msgspec.msgpack.encode((named, tokens, merges, types))).digest()
-    return made, key
+    return made, key, len(tokens)

@@ -22,10 +22,12 @@ MAX_FILE = 256 * 1024 * 1024
 class Reader:
     """One tokenizer. `count` may be called from any thread; `key` is the same for the same vocabulary, wherever it lies."""
 
-    __slots__ = ("_tokenizer", "key")
+    __slots__ = ("_size", "_tokenizer", "key")
 
-    def __init__(self, tokenizer: Any, key: bytes) -> None:
+    def __init__(self, tokenizer: Any, key: bytes, size: int | None = None) -> None:
         self._tokenizer = tokenizer
+        self._size = size
+        """Tokens from this number on do not count."""
         self.key = key
 
     def count(self, texts: list[str], *, whole: bool = False) -> list[int]:
@@ -35,9 +37,13 @@ class Reader:
             SitsError: `model_unavailable`: the tokenizer could not read one of them.
         """
         try:
-            return [len(one.ids) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=whole)]
+            encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=whole)
         except Exception as error:  # As in `load`.
             raise SitsError(Code.MODEL_UNAVAILABLE, f"the tokenizer cannot read a text: {error}") from error
+        size = self._size
+        if size is None:
+            return [len(one.ids) for one in encoded]
+        return [sum(token < size for token in one.ids) for one in encoded]
 
     def parts_at(self, text: str) -> bool:
         """Whether `text` begins with a token that stands outside the vocabulary: a mark of the chat template."""
@@ -60,13 +66,14 @@ def load(path: Path) -> Reader:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise SitsError(Code.UNSUPPORTED, INSTALL) from error
+    size: int | None = None
     try:
         with path.open("rb") as file:
             magic = file.read(4)
         if magic == b"GGUF":
             from sits.state.tokens.gguf import tokenizer_of
 
-            made, key = tokenizer_of(path)
+            made, key, size = tokenizer_of(path)
         else:
             if path.stat().st_size > MAX_FILE:
                 raise SitsError(Code.MODEL_UNAVAILABLE, f"{path} has more than {MAX_FILE} bytes: no tokenizer.json")
@@ -80,4 +87,4 @@ def load(path: Path) -> Reader:
         raise SitsError(Code.MODEL_UNAVAILABLE, f"{path} is no tokenizer: {error}") from error
     made.no_padding()
     made.no_truncation()
-    return Reader(made, key)
+    return Reader(made, key, size)

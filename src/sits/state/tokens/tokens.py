@@ -164,7 +164,8 @@ class Tokens:
             raise SitsError(Code.UNSUPPORTED, f"no tokenizer is declared for {target.name}, and its server has no way to count")
         said = model.spec
         weights = said.local.source if said.local is not None else None
-        identity = (said.engine, said.endpoint, target.upstream_model, said.version, weights)
+        # Wherever it runs: replicas know the model by the same id.
+        identity = (said.engine, target.upstream_model, said.version, weights)
         return UpstreamCounter(target, way, digest_of(b"upstream", msgspec.msgpack.encode(identity)), self.kept)
 
     async def _read(self, path: Path) -> Reader:

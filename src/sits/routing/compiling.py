@@ -1,4 +1,4 @@
-"""A word to mypyc, which compiles this room into the wheel: a class that plugins, which are not compiled, may subclass.
+"""A word to mypyc, which compiles parts of routing into the wheel: a class that plugins, which are not compiled, may subclass.
 
 `mypy_extensions` is there when it compiles and need not be when the gateway runs.
 """

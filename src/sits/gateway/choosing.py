@@ -1,0 +1,45 @@
+"""Choosing who may answer a request, in which order: what its route says, less those who are left alone for now."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import msgspec
+
+from sits.gateway.exchange import Exchange
+from sits.gateway.facts import facts_of
+from sits.routing.plan import NOBODY, Choice, Plan
+from sits.routing.target import operation_capability
+from sits.routing.units import gathered, left_out, prompt_tokens
+
+
+def choose(x: Exchange, choice: Choice, needs: frozenset[str]) -> frozenset[str]:
+    """Plan the targets of a request; who is left alone for now.
+
+    Raises:
+        SitsError: `unsupported`, nobody may answer it; `model_unavailable`, nobody is there.
+    """
+    standing, merging = x.service.standing, x.service.merging
+    broken = standing.out_of(choice.order) if standing.breakers.any_out or standing.ill else NOBODY
+    lane = merging.of(choice.name) if merging is not None and merging.any else None
+    if lane is None:
+        x.plan = planned(x, choice, needs, broken)
+    else:
+        if not x.behind:
+            lane.saw(perf_counter(), prompt_tokens(x.request.body))
+        if not lane.away:
+            x.plan = planned(x, choice, needs, broken)
+        else:
+            plan = planned(x, choice, needs, left_out(choice.order, lane.away, broken))
+            wanted = needs | {operation_capability(x.operation)}
+            x.plan = gathered(plan, choice.targets, lane.away, broken, wanted, choice.attempts)
+    if broken and standing.ill and x.plan.filtered:
+        x.plan = msgspec.structs.replace(x.plan, filtered=[(name, standing.why(name, said)) for name, said in x.plan.filtered])
+    return broken
+
+
+def planned(x: Exchange, choice: Choice, needs: frozenset[str], out: frozenset[str]) -> Plan:
+    """By all that is known of the request, where its route looks at that."""
+    if choice.thinks:
+        return choice.decide(facts_of(x, choice, needs), out)
+    return choice.plan(x.operation, needs, x.service.random(), perf_counter(), out)

@@ -1,0 +1,171 @@
+"""A whole trace against a configuration, in two passes: what answers took is learned first, then every row is decided on again.
+
+A trace may hold several configurations, one after the other; each row is compared with the one that it was recorded on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from sits.observe.trace_row import Bad, Feedback, Gap, Head, Row, TraceError, outcome, read, snapshot_of
+from sits.replay.chances import chances
+from sits.replay.latency import Latencies
+from sits.replay.replayer import Redecision, Replayer
+from sits.replay.report import NANO, Adding, Report
+from sits.resources.snapshot import Snapshot
+from sits.routing.estimate import Logged, estimated
+from sits.state.ledger.price import price_of
+
+Of = Literal["latency", "cost", "feedback"]
+MOST_LOGGED = 200_000
+"""Outcomes that estimates are made of; of a longer trace, the first ones."""
+
+
+class Survey(msgspec.Struct):
+    """What the first pass found."""
+
+    rows: int = 0
+    bad: list[Bad] = []
+    bad_lines: int = 0
+    missing: int = 0
+    heads: dict[str, Head] = {}
+    feedback: dict[str, float] = {}
+
+
+MOST_BAD = 20
+
+
+def survey(path: Path, latencies: Latencies, limit: int | None = None) -> Survey:
+    """Read it once.
+
+    Raises:
+        TraceError: it is no trace, or one of another version.
+    """
+    found = Survey()
+    for line in read(path):
+        if isinstance(line, Row):
+            if limit is None or found.rows < limit:
+                found.rows += 1
+                latencies.add(line)
+        elif isinstance(line, Head):
+            found.heads.setdefault(line.snapshot, line)
+        elif isinstance(line, Feedback):
+            found.feedback[line.request_id] = line.score
+        elif isinstance(line, Gap):
+            found.missing += line.missing
+        else:
+            found.bad_lines += 1
+            if len(found.bad) < MOST_BAD:
+                found.bad.append(line)
+    latencies.close()
+    return found
+
+
+class Comparison:
+    """The rows of one recorded configuration, against another."""
+
+    def __init__(self, head: Head, other: Snapshot | None, latencies: Latencies) -> None:
+        self.recorded = snapshot_of(head)
+        self.snapshot = other if other is not None else self.recorded
+        self.replayer = Replayer(self.snapshot, self.recorded, head.share)
+        self._as_it_was = Replayer(self.recorded, self.recorded, head.share) if other is not None else self.replayer
+        self.adding = Adding(self.recorded, self.snapshot, latencies)
+
+    def logged(self, row: Row, made: Redecision, worth: float | None) -> Logged | None:
+        """The row for an estimate; None where it tells nothing of the choice."""
+        found = outcome(row)
+        if worth is None or not found.ok or not made.plan or found.asked != row.first:
+            return None
+        wanted = chances(self.replayer, row, made)
+        before = self._as_it_was.again(row)
+        if before.differs or not before.plan:
+            return None
+        had = chances(self._as_it_was, row, before)
+        names = {*wanted, *had}
+        features = {name: _features(row, name) for name in names}
+        return Logged(row.first, worth, had, wanted, features)
+
+    def dollars(self, row: Row) -> float | None:
+        """What a row cost: as it was billed, else by the declared prices."""
+        if row.dollars is not None:
+            return row.dollars
+        model = self.recorded.models.get(row.record.target)
+        nano = price_of(model.spec.cost).of(row.record.usage) if model is not None else None
+        return nano * NANO if nano is not None else None
+
+
+def replay(
+    path: Path,
+    other: Snapshot | None = None,
+    *,
+    outcomes: tuple[Of, ...] = (),
+    limit: int | None = None,
+    said: Callable[[int, int], None] | None = None,
+) -> Iterator[tuple[str, Report]]:
+    """The report of each recorded configuration, with its hash. Without `other` each is held against itself. `said` hears of rows
+    done and of all.
+
+    Raises:
+        TraceError: it is no trace, one of another version, or of a configuration that this version cannot use.
+    """
+    latencies = Latencies()
+    found = survey(path, latencies, limit)
+    if not found.rows:
+        raise TraceError(f"{path} holds no requests")
+    comparisons: dict[str, Comparison] = {}
+    logged: dict[str, dict[Of, list[Logged]]] = {}
+    excluded: dict[str, int] = {}
+    done = 0
+    for line in read(path):
+        if not isinstance(line, Row):
+            continue
+        if done >= found.rows:
+            break
+        done += 1
+        name = line.record.snapshot
+        comparison = comparisons.get(name)
+        if comparison is None:
+            head = found.heads.get(name)
+            if head is None:
+                raise TraceError(f"{path} holds requests of configuration {name[:12]}, and not that configuration")
+            comparison = comparisons[name] = Comparison(head, other, latencies)
+        made = comparison.replayer.again(line)
+        comparison.adding.add(line, made)
+        for of in outcomes:
+            kept = logged.setdefault(name, {}).setdefault(of, [])
+            row = comparison.logged(line, made, _worth(of, comparison, line, found.feedback)) if len(kept) < MOST_LOGGED else None
+            if row is None:
+                excluded[name] = excluded.get(name, 0) + 1
+            else:
+                kept.append(row)
+        if said is not None:
+            said(done, found.rows)
+    for name, comparison in comparisons.items():
+        yield (
+            name,
+            msgspec.structs.replace(
+                comparison.adding.report(),
+                estimates={of: estimated(rows) for of, rows in logged.get(name, {}).items()},
+                excluded=excluded.get(name, 0),
+                bad_lines=found.bad_lines,
+                missing=found.missing,
+            ),
+        )
+
+
+def _worth(of: Of, comparison: Comparison, row: Row, feedback: Mapping[str, float]) -> float | None:
+    if of == "latency":
+        return outcome(row).latency_ms
+    if of == "cost":
+        return comparison.dollars(row)
+    return feedback.get(row.record.request_id)
+
+
+def _features(row: Row, target: str) -> tuple[float, ...]:
+    """What was known beforehand: how long the prompt is, and how many are under way there."""
+    state = row.states.get(target)
+    return (row.record.bytes_in / 1000.0, float(state[0] + state[1]) if state is not None else 0.0)

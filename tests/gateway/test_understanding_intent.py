@@ -1,0 +1,428 @@
+"""Understanding in a node: made behind each change of the domains, bounded in time, and never a reason for a request to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sits.engines.base import Call, Deadlines, Outgoing, Reply
+from sits.engines.local.engine import LocalModels, local_engine
+from sits.engines.remote.address import parse_address
+from sits.engines.remote.connection import AnswerLimits
+from sits.engines.remote.engine import RemoteEngine
+from sits.gateway.drive import Drive
+from sits.gateway.substituting import embedding_model
+from sits.gateway.understanding import AGAIN_SECONDS, NOTHING, Understanding, said_domain
+from sits.inner.errors import Code, SitsError
+from sits.inner.sweep import Sweep
+from sits.ports.vectors import Vectors, open_vectors
+from sits.ports.vectors.memory import MemoryVectors
+from sits.resources.kinds import PoolSpec
+from sits.resources.reading import read_value
+from sits.resources.snapshot import Snapshot, compile
+from sits.routing.intent.verdict import Verdict
+from sits.state.intent import building, material
+from sits.state.intent.material import Unasked
+
+MODELS = Path(os.environ.get("SITS_TEST_MODELS", Path(__file__).parents[2] / ".cache" / "models"))
+BACKGROUND = ("hello there", "tell me a joke", "what a nice day", "你好", "讲个笑话", "今天天气真好")
+LAW = (
+    "can I sue my landlord",
+    "is this contract valid",
+    "我能起诉房东吗",
+    "这份合同有效吗",
+    "who pays the damages",
+    "赔偿由谁承担",
+)
+MATHS = (
+    "solve this integral",
+    "what is the square root of 17",
+    "求这个积分",
+    "十七的平方根是多少",
+    "factor the polynomial",
+    "把多项式分解因式",
+)
+
+
+class Model:
+    """An embedding model: texts that begin with the same word are near each other. Counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.fault: SitsError | None = None
+        self.hold: asyncio.Event | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, request: Outgoing, reply: Reply, deadlines: Deadlines) -> Call:
+        task = asyncio.get_running_loop().create_task(self._answer(json.loads(request.body), reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task  # type: ignore[return-value]  # only `cancel` is called
+
+    async def _answer(self, body: dict[str, Any], reply: Reply) -> None:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.fault is not None:
+            reply.fail(self.fault)
+            return
+        self.asked += body["input"]
+        data = [{"index": at, "embedding": base64.b64encode(_embedded(text)).decode()} for at, text in enumerate(body["input"])]
+        reply.head(200, [])
+        reply.data(json.dumps({"data": data}).encode())
+        reply.end()
+
+
+def _embedded(text: str) -> bytes:
+    kind = next((at for at, some in enumerate((LAW, MATHS, BACKGROUND)) if text in some), 3)
+    own = np.frombuffer(hashlib.sha256(text.encode()).digest() * 12, dtype=np.uint8).astype("<f4") / 2550
+    own[kind] += 5.0
+    return (own / np.linalg.norm(own)).astype("<f4").tobytes()
+
+
+def domain(name: str, *examples: str) -> dict[str, Any]:
+    return {"apiVersion": "sits/v1", "kind": "Domain", "metadata": {"name": name}, "spec": {"examples": list(examples)}}
+
+
+def snapshot(*resources: Mapping[str, Any]) -> Snapshot:
+    return compile([read_value(dict(one)) for one in resources], 1)
+
+
+BOTH = snapshot(domain("law", *LAW), domain("maths", *MATHS))
+
+
+def chat(text: str) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}, ensure_ascii=False).encode()
+
+
+@pytest.fixture(autouse=True)
+def small_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(material, "background", lambda: tuple(Unasked(text, "en") for text in BACKGROUND))
+
+
+class House:
+    """A data folder, a model and an index, for as many nodes as are started in it."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.model = Model()
+        self.vectors = MemoryVectors()
+        self.slept: list[float] = []
+        self.again: Callable[[], None] = lambda: None
+
+    def node(self, **more: Any) -> Understanding:
+        async def vectors() -> Vectors:
+            return self.vectors
+
+        async def sleep(seconds: float) -> None:
+            self.slept.append(seconds)
+            self.again()
+
+        return Understanding(self.data, lambda: self.model, vectors, sleep=sleep, **more)  # type: ignore[arg-type, return-value]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for what a thread does: no event of ours tells of it."""
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end, "it did not happen in 20 s"
+        await asyncio.sleep(0.002)
+
+
+async def ready(node: Understanding) -> None:
+    await until(lambda: node.status()["state"] == "ready" and bool(node.status()["indexed"]))
+
+
+def story(play: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(play())  # type: ignore[arg-type]
+
+
+def test_no_domain_costs_nothing_and_says_nothing(house: House) -> None:
+    async def play() -> None:
+        node = house.node()
+        node.apply(snapshot())
+        assert node.look(chat("can I sue"), "chat") is NOTHING
+        assert await node.read(chat("can I sue"), "chat", 1.0) is NOTHING
+        assert (node.active, node.engines(), node.status()["state"], house.model.asked) == (False, [], "none", [])
+        await node.aclose()
+
+    story(play)
+
+
+def test_requests_are_read_by_the_domains_that_are_declared(house: House) -> None:
+    async def play() -> None:
+        node = house.node()
+        node.apply(BOTH)
+        assert node.status()["state"] == "building"
+        assert node.look(chat(LAW[0]), "chat") is NOTHING
+        await ready(node)
+        for text, wanted in ((LAW[0], "law"), (MATHS[2], "maths"), (BACKGROUND[3], None)):
+            verdict = await node.read(chat(text), "chat", 10.0)
+            assert (verdict.domain, 0 < verdict.confidence <= 1) == (wanted, True)
+            assert node.look(chat(text), "chat") == verdict
+        assert await node.read(b'{"model": "m"}', "chat", 1.0) is NOTHING
+        status = node.status()
+        assert (status["state"], status["trouble"], status["domains"]) == ("ready", "", ["law", "maths"])
+        assert (status["declared"], status["examples"], status["index"]) == (["law", "maths"], 18, "heads")
+        counts = status["verdicts"]
+        assert (counts["quick"] + counts["deep"], counts["kept"], counts["shed"]) == (3, 3, 0)
+        assert status["tuning"]["safe"] > 0
+        assert len(node.engines()) == 1
+        await node.aclose()
+
+    story(play)
+
+
+def test_the_nearest_examples_tell_what_a_verdict_goes_by(house: House) -> None:
+    async def play() -> None:
+        node = house.node()
+        with pytest.raises(SitsError, match="no examples to compare with: none") as caught:
+            await node.nearest("x")
+        assert caught.value.code is Code.NOT_FOUND
+        node.apply(BOTH)
+        await ready(node)
+        found = await node.nearest(LAW[2], 3)
+        assert [one.domain for one in found] == ["law"] * 3
+        assert (found[0].text, found[0].cosine) == (LAW[2], pytest.approx(1.0, abs=1e-5))
+        await node.aclose()
+
+    story(play)
+
+
+def test_a_change_of_domains_takes_over_when_it_is_ready_and_embeds_only_what_is_new(house: House) -> None:
+    async def play() -> None:
+        node = house.node()
+        node.apply(BOTH)
+        await ready(node)
+        first = len(house.model.asked)
+        node.apply(snapshot(domain("maths", *MATHS), domain("law", *LAW)))
+        assert node.status()["state"] == "ready"
+        house.model.hold = asyncio.Event()
+        node.apply(snapshot(domain("law", *LAW), domain("maths", *MATHS, "how many degrees has a triangle")))
+        assert (node.status()["state"], node.active) == ("building", True)
+        assert node.look(chat(LAW[0]), "chat") is not NOTHING
+        house.model.hold.set()
+        await ready(node)
+        assert house.model.asked[first:] == ["how many degrees has a triangle"]
+        assert node.status()["examples"] == 19
+        node.apply(snapshot())
+        await until(lambda: not node.active)
+        assert node.look(chat(LAW[0]), "chat") is NOTHING
+        await node.aclose()
+
+    story(play)
+
+
+def test_a_restart_embeds_nothing_anew(house: House) -> None:
+    async def play() -> None:
+        first = house.node()
+        first.apply(BOTH)
+        await ready(first)
+        await first.aclose()
+        asked = len(house.model.asked)
+        second = house.node()
+        second.apply(BOTH)
+        await ready(second)
+        assert len(house.model.asked) == asked == 18
+        await second.aclose()
+
+    story(play)
+
+
+def test_where_the_model_does_not_answer_in_time_the_quick_verdict_stands_for_an_exchange_too(house: House) -> None:
+    async def play() -> None:
+        node = house.node()
+        node.apply(BOTH)
+        await ready(node)
+        house.model.hold = asyncio.Event()
+        unsure = "zzz qqq"
+        assert node.look(chat(unsure), "chat") is None
+        found: list[Verdict] = []
+
+        async def exchange() -> None:
+            found.append(await node.read(chat(unsure), "chat", 0.01))
+
+        drive = Drive(exchange())
+        assert not drive.done
+        await until(lambda: drive.done)
+        assert (found[0].stage, node.status()["verdicts"]["shed"]) == ("quick", 1)
+        house.model.hold.set()
+        await until(lambda: node.look(chat(unsure), "chat") is not None)
+        kept = node.look(chat(unsure), "chat")
+        assert kept is not None
+        assert kept.stage == "deep"
+        await node.aclose()
+
+    story(play)
+
+
+def test_what_goes_wrong_is_said_and_tried_again(house: House) -> None:
+    async def play() -> None:
+        house.model.fault = SitsError(Code.MODEL_UNAVAILABLE, "no model here")
+        node = house.node()
+
+        def mend() -> None:
+            assert (node.status()["state"], node.status()["trouble"]) == ("failed", "no model here")
+            if len(house.slept) == len(AGAIN_SECONDS) + 1:
+                house.model.fault = None
+
+        house.again = mend
+        node.apply(BOTH)
+        await ready(node)
+        assert house.slept == [*AGAIN_SECONDS, AGAIN_SECONDS[-1]]
+        assert (node.status()["state"], node.status()["trouble"]) == ("ready", "")
+        await node.aclose()
+
+    story(play)
+
+
+def test_an_index_that_is_away_is_no_reason_not_to_read(house: House) -> None:
+    async def play() -> None:
+        house.vectors.away = True
+        node = house.node()
+        seen: list[tuple[str, str]] = []
+
+        def mend() -> None:
+            seen.append((node.status()["state"], node.status()["trouble"]))
+            house.vectors.away = False
+
+        house.again = mend
+        node.apply(BOTH)
+        await ready(node)
+        assert seen == [("ready", "the vectors in memory are away")]
+        assert node.status()["trouble"] == ""
+        await node.aclose()
+
+    story(play)
+
+
+def test_the_base_install_goes_on_without_and_says_what_is_missing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = SitsError(Code.UNSUPPORTED, "reading what requests want needs wordllama: pip install 'sits[local]'")
+
+    def none() -> None:
+        raise missing
+
+    monkeypatch.setattr(building, "load_quick", none)
+
+    async def play() -> None:
+        node = house.node()
+        node.apply(BOTH)
+        await until(lambda: node.status()["state"] == "failed")
+        assert (node.status()["trouble"], house.slept) == (missing.message, [])
+        assert await node.read(chat(LAW[0]), "chat", 1.0) is NOTHING
+        await node.aclose()
+
+    story(play)
+
+
+def test_votes_of_the_index_decide_where_it_is_said_and_heads_until_it_is_there(house: House) -> None:
+    async def play() -> None:
+        node = house.node(index="vectors")
+        node.apply(BOTH)
+        await ready(node)
+        assert node.status()["index"] == "vectors"
+        # What the index says counts: it is told that everything is of maths.
+        hits = house.vectors.search
+
+        async def search(*given: Any, **more: Any) -> Any:
+            return [type(hit)(hit.id, 0.9, {**hit.fields, "domain": "maths"}) for hit in await hits(*given, **more)]
+
+        unsure = "zzz qqq"
+        before = await node.read(chat(unsure), "chat", 10.0)
+        house.vectors.search = search  # type: ignore[method-assign]
+        after = await node.read(chat("qqq zzz"), "chat", 10.0)
+        assert (before.stage, after.stage, after.nearest) == ("deep", "deep", "maths")
+        await node.aclose()
+
+    story(play)
+
+
+def test_closing_while_it_is_made_ends_it(house: House) -> None:
+    async def play() -> None:
+        house.model.hold = asyncio.Event()
+        node = house.node()
+        node.apply(BOTH)
+        await asyncio.sleep(0)
+        await node.aclose()
+        await node.aclose()
+        assert not [task for task in asyncio.all_tasks() if task.get_name() in ("understanding", "intent")]
+
+    story(play)
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({}, None),
+        ({b"x-sits-domain": b"law"}, "law"),
+        ({b"x-sits-domain": " 法律 ".encode()}, "法律"),
+        ({b"x-sits-domain": b"unknown"}, "unknown"),
+    ],
+    ids=["nothing", "a domain", "Chinese", "unknown"],
+)
+def test_a_client_says_its_domain_itself(headers: dict[bytes, bytes], said: str | None) -> None:
+    assert said_domain(headers, {"law": 1, "法律": 2}) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (b"laws", 'no domain is called "laws"; did you mean "law"?'),
+        (b"\xff\x00", "no domain is called"),
+        (b"", 'no domain is called ""'),
+    ],
+    ids=["near", "bytes", "empty"],
+)
+def test_a_domain_that_is_not_declared_is_refused_with_the_nearest(value: bytes, message: str) -> None:
+    with pytest.raises(SitsError) as caught:
+        said_domain({b"x-sits-domain": value}, ["law"])
+    assert caught.value.message.startswith(message)
+    assert (caught.value.code, caught.value.param) == (Code.INVALID_REQUEST, "x-sits-domain")
+
+
+def test_the_real_model_reads_english_and_chinese(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    MODELS.mkdir(parents=True, exist_ok=True)
+    (data / "models").symlink_to(MODELS)
+
+    async def play() -> None:
+        loop, sweep = asyncio.get_running_loop(), Sweep()
+
+        def child(address: str) -> RemoteEngine:
+            limits = AnswerLimits(ends_with_stream=True)
+            return RemoteEngine(parse_address(address), sweep=sweep, loop=loop, pool=PoolSpec(), limits=limits)
+
+        models = LocalModels(data, child)
+        engine = local_engine(embedding_model(), models)
+        node = Understanding(data, lambda: engine, lambda: open_vectors("embedded", data))
+        try:
+            node.apply(BOTH)
+            await until(lambda: node.status()["state"] in ("ready", "failed"))
+            assert node.status()["trouble"] == ""
+            await ready(node)
+            for text, wanted in (("may I take my landlord to court?", "law"), ("计算这个函数的积分", "maths")):
+                verdict = await node.read(chat(text), "chat", 10.0)
+                assert verdict.nearest == wanted
+            found = await node.nearest("我可以告房东吗", 1)
+            assert (found[0].domain, found[0].text) == ("law", "我能起诉房东吗")
+        finally:
+            await node.aclose()
+            await engine.aclose()
+            await models.aclose()
+
+    story(play)

@@ -1,0 +1,189 @@
+"""Writing recorded traffic: nothing waits, nothing leaks, what is lost is said."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from sits.bench import replay_world
+from sits.bench.replay_world import World
+from sits.observe.record import Record
+from sits.observe.redact import Redactor
+from sits.observe.trace_file import TraceFile, key_of
+from sits.observe.trace_row import Feedback, Gap, Head, Line, Row, read
+from sits.observe.trace_sample import Sample, headers_looked_at, keyed
+from sits.resources.snapshot import Snapshot
+from sits.resources.tracing import SECRET_HEADERS, TraceSpec, trace_faults
+from sits.routing.scheduling.base import Facts
+
+SECRET = "exact-secret-of-an-upstream"
+
+
+@cache
+def snapshot() -> Snapshot:
+    return replay_world.snapshot()
+
+
+@cache
+def world() -> World:
+    return World(snapshot(), None)
+
+
+def sample(session: bytes = b"", body: bytes = b"{}", headers: dict[str, str] | None = None) -> Sample:
+    configuration = snapshot()
+    choice = world().choices["drawn"]
+    facts = Facts("chat", frozenset(("chat",)), {}, body)
+    facts.session = session
+    made = Sample(choice, facts, configuration, headers or {})
+    made.plan = choice.plan("chat", frozenset(("chat",)), 0.5, 0.0)
+    return made
+
+
+def record(name: str = "r-1", requested: str = "drawn") -> Record:
+    return Record(name, 1.7e9, "chat", requested=requested, snapshot=snapshot().hash)
+
+
+def lines(folder: Path) -> Sequence[Line]:
+    return [line for line in read(folder) if isinstance(line, Head | Row | Feedback | Gap)]
+
+
+def test_a_file_is_for_its_owner_alone_and_begins_with_its_head(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path / "trace", Redactor())
+    file.put(sample(), record())
+    file.feedback("r-1", 0.5)
+    file.stop()
+    (written,) = (tmp_path / "trace").glob("*.jsonl")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (written, tmp_path / "trace" / ".key")] == [0o600, 0o600]
+    assert [type(line).__name__ for line in lines(tmp_path / "trace")] == ["Head", "Row", "Feedback"]
+    assert (file.rows, file.missing) == (1, 0)
+
+
+def test_nothing_that_is_secret_or_was_said_is_written(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path, Redactor([SECRET]))
+    asked = sample(b"session-of-alice", b'{"messages":"private words"}', {"x-tier": f"gold {SECRET}"})
+    file.put(asked, record(requested=f"sk-{'a' * 30}"))
+    file.stop()
+    text = b"".join(path.read_bytes() for path in tmp_path.glob("*.jsonl")).decode()
+    for word in (SECRET, "alice", "private", "sk-aaa"):
+        assert word not in text
+    (row,) = [line for line in lines(tmp_path) if isinstance(line, Row)]
+    assert row.asked.headers == {"x-tier": "gold [redacted]"}
+    assert row.asked.session == keyed(b"session-of-alice", key_of(tmp_path))
+    assert row.body is None
+
+
+def test_bodies_that_are_asked_for_are_scrubbed_and_long_ones_left_out(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path, Redactor([SECRET]), body_bytes=200)
+    for body in (b'{"messages":[{"content":"write to bob@example.com, key %b"}]}' % SECRET.encode(), b"[" + b"1," * 200 + b"1]"):
+        one = sample()
+        one.body = body
+        file.put(one, record())
+    file.stop()
+    short, long = [line for line in lines(tmp_path) if isinstance(line, Row)]
+    assert short.body is not None
+    assert "bob" not in short.body
+    assert SECRET not in short.body
+    assert "write to" in short.body
+    assert long.body is None
+
+
+def test_what_does_not_fit_is_counted_and_the_file_says_so_where_it_is_missing(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path, Redactor(), capacity=2)
+    for number in range(5):
+        file.put(sample(), record(f"r-{number}"))
+    file.flush()
+    file.put(sample(), record("later"))
+    file.stop()
+    found = lines(tmp_path)
+    assert [line.missing for line in found if isinstance(line, Gap)] == [3]
+    assert [line.record.request_id for line in found if isinstance(line, Row)] == ["r-0", "r-1", "later"]
+    assert (file.rows, file.missing) == (3, 3)
+
+
+def test_a_full_file_is_followed_by_another_with_its_own_head_and_old_ones_go(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path, Redactor(), largest=1, keep=2)
+    for number in range(40):
+        file.put(sample(), record(f"r-{number}"))
+        file.flush()
+    file.stop()
+    left = sorted(tmp_path.glob("*.jsonl"))
+    assert len(left) == 2
+    found = lines(tmp_path)
+    assert [type(line).__name__ for line in found] == ["Head", "Row"] * 2
+    assert isinstance(found[-1], Row)
+    assert found[-1].record.request_id == "r-39"
+
+
+def test_a_file_that_another_process_writes_is_not_removed(tmp_path: Path) -> None:
+    held = tmp_path / "trace-20000101T000000-1-000001.jsonl"
+    other = os.open(held, os.O_WRONLY | os.O_CREAT, 0o600)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    file = TraceFile(tmp_path, Redactor(), largest=1, keep=2)
+    for number in range(5):
+        file.put(sample(), record(f"r-{number}"))
+        file.flush()
+    assert held.exists()
+    os.close(other)
+    file.put(sample(), record())
+    file.flush()
+    file.stop()
+    assert not held.exists()
+
+
+def test_a_disk_that_takes_nothing_costs_rows_and_recording_goes_on_when_it_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "trace"
+    place.write_text("a file stands where the folder should be")
+    file = TraceFile(place, Redactor())
+    file.put(sample(), record("lost"))
+    file.flush()
+    assert (file.rows, file.missing) == (0, 1)
+    assert "traffic is not recorded" in caplog.text
+    place.unlink()
+    file.put(sample(), record("kept"))
+    file.stop()
+    found = lines(place)
+    assert [type(line).__name__ for line in found] == ["Head", "Gap", "Row"]
+    assert found[1] == Gap(1, found[1].time)
+
+
+def test_what_is_missing_in_the_end_is_said_in_the_end_and_feedback_begins_no_file(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path, Redactor(), capacity=1)
+    file.feedback("unknown", 1.0)
+    file.flush()
+    for number in range(3):
+        file.put(sample(), record(f"r-{number}"))
+    file.stop()
+    found = lines(tmp_path)
+    assert [type(line).__name__ for line in found] == ["Head", "Gap", "Row"]
+
+
+def test_the_thread_writes_what_is_left_when_it_ends(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path, Redactor())
+    file.start(every=60.0)
+    for number in range(20):
+        file.put(sample(), record(f"r-{number}"))
+    file.stop()
+    assert sum(isinstance(line, Row) for line in lines(tmp_path)) == 20
+
+
+def test_the_hash_of_a_session_is_the_same_in_a_folder_and_another_elsewhere(tmp_path: Path) -> None:
+    assert key_of(tmp_path) == key_of(tmp_path)
+    (tmp_path / "other").mkdir()
+    assert keyed(b"s", key_of(tmp_path)) != keyed(b"s", key_of(tmp_path / "other"))
+    assert keyed(b"", key_of(tmp_path)) == ""
+
+
+def test_headers_that_the_route_looks_at_are_kept_and_credentials_never() -> None:
+    route = snapshot().routes["ruled"]
+    assert headers_looked_at(route, ["X-More", *SECRET_HEADERS]) == (b"x-more", b"x-sits-zone", b"x-tier")
+    assert [fault.path for fault in trace_faults(TraceSpec(headers=["x-a", "Cookie"]), ("spec", "trace"))] == [
+        ("spec", "trace", "headers", 1)
+    ]

@@ -1,0 +1,114 @@
+"""Leaks of real memory, threads and files are seen, and what is no leak is none."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import pytest
+
+from sits.routing.plugins.fence import Fence
+from sits.routing.plugins.limits import Limits
+from sits.routing.plugins.making import fenced_score
+from sits.routing.scheduling.base import Candidate, Facts, Made, Score
+from sits.routing.scheduling.checks import candidates_of, facts_of, made_for
+from sits.state.plugins.footprint import ProcessFootprint
+
+
+def fenced(keep, limits=None, size=8):
+    class Mine(Score):
+        name = "mine"
+
+        def __init__(self, made: Made) -> None:
+            self.kept: list = []
+            self.calls = 0
+
+        def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+            self.calls += 1
+            keep(self)
+            return [float(self.calls % 97 + one.index) for one in candidates]
+
+    candidates = candidates_of(size)
+    fence = Fence("score", "mine", time.perf_counter, limits or Limits(slow=1.0), footprint=ProcessFootprint())
+    mine = fenced_score(Mine, made_for(candidates, {}), fence)
+    facts = facts_of(0)
+    return fence, lambda: mine.score(facts, candidates), mine.plugin
+
+
+def until_out(fence, call, most):
+    for number in range(1, most + 1):
+        call()
+        if fence.out:
+            return number
+    return None
+
+
+def test_what_each_call_keeps_is_measured_to_the_block():
+    """An object is a block of 64 bytes by our count; its place in the list that keeps it is eight more."""
+    limits = Limits(troubles=10**9, slow=1.0, sampled_first=2000, all_bytes=1 << 60)
+    fence, call, _ = fenced(lambda mine: mine.kept.append(object()), limits)
+    for _ in range(2000):
+        call()
+    assert 64 <= fence._kept / fence._sampled <= 90
+
+
+def test_one_that_keeps_nothing_is_seen_to_keep_nothing():
+    limits = Limits(troubles=10**9, slow=1.0, sampled_first=2000, all_bytes=1 << 60)
+    fence, call, _ = fenced(lambda mine: None, limits)
+    for _ in range(2000):
+        call()
+    assert abs(fence._kept / fence._sampled) < 16
+
+
+def test_a_leak_of_a_hundred_bytes_a_call_is_found_once_it_adds_up():
+    fence, call, _ = fenced(lambda mine: mine.kept.append(bytes(100)), Limits(slow=1.0, all_bytes=1 << 20))
+    found = until_out(fence, call, 20_000)
+    assert found is not None
+    assert 4_000 < found < 15_000
+    assert fence.why.startswith("has kept about 1 MiB of memory in ")
+
+
+def test_a_plugin_that_begins_to_leak_when_it_is_trusted_is_found_by_the_next_sample():
+    fence, call, _ = fenced(lambda mine: mine.kept.append(bytearray(1 << 20)) if mine.calls > 600 else None)
+    assert until_out(fence, call, 600) is None
+    found = until_out(fence, call, 300)
+    assert found is not None
+    assert found <= 258  # of 256 calls one is sampled, and after the first trouble the next ones are
+
+
+def test_a_cache_with_a_cap_is_no_leak():
+    def remember(mine):
+        seen = mine.kept[0] if mine.kept else mine.kept.append(OrderedDict()) or mine.kept[0]
+        seen[f"session-{mine.calls}"] = mine.calls
+        if len(seen) > 4096:
+            seen.popitem(last=False)
+
+    fence, call, _ = fenced(remember)
+    assert until_out(fence, call, 30_000) is None
+    assert fence.counts["leaked"] == 0
+
+
+def test_garbage_in_circles_is_no_leak():
+    def circle(mine):
+        one = [bytearray(1 << 20)]
+        one.append(one)
+
+    fence, call, _ = fenced(circle)
+    assert until_out(fence, call, 3) is None
+
+
+@pytest.mark.parametrize("what", ["thread", "file"])
+def test_what_is_not_memory_is_counted(what):
+    end, files = threading.Event(), []
+    keep = {"thread": lambda mine: threading.Thread(target=end.wait).start(), "file": lambda mine: files.append(os.dup(0))}[what]
+    fence, call, _ = fenced(keep)
+    try:
+        assert until_out(fence, call, 10) == 3
+        assert fence.why == f"left a {what} {'running' if what == 'thread' else 'open'}"
+    finally:
+        end.set()
+        for file in files:
+            os.close(file)
