@@ -22,6 +22,10 @@ QUICK = {"connect": 1.0, "headers": 5.0, "firstToken": 5.0, "idle": 5.0, "total"
 """Deadlines that a test never waits for, and that end a test that hangs."""
 
 
+ASKED = ("vllm", "sglang", "tgi", "llamacpp")
+"""Engines whose servers are asked for their metrics unless told otherwise: a script has no line for that."""
+
+
 def inside_loop(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run an async test on the loop that the service runs on."""
 
@@ -35,6 +39,8 @@ def inside_loop(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
 def model(name: str, endpoint: str, engine: str = "openai", **spec: Any) -> dict[str, Any]:
     """A Model resource; its server knows it as `NAME-upstream`."""
     spec = {"engine": engine, "endpoint": endpoint, "upstreamModel": f"{name}-upstream", **spec}
+    if spec["engine"] in ASKED:
+        spec.setdefault("vitals", {"off": True})
     return {"apiVersion": "sits/v1", "kind": "Model", "metadata": {"name": name}, "spec": spec}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 from sits.bench import replay_world
 from sits.bench.replay_world import World
-from sits.gateway.tracing import Tracing, bound_of, spread
+from sits.gateway.tracing import Recorder, Tracing, bound_of, spread
 from sits.observe.record import Record
 from sits.observe.redact import Redactor
 from sits.observe.trace_row import Feedback, Row, read
@@ -72,9 +74,8 @@ def test_what_is_taken_of_a_request_is_in_its_row(tmp_path: Path) -> None:
     assert isinstance(row, Row)
     assert isinstance(feedback, Feedback)
     asked = row.asked
-    assert (asked.draw, asked.now, asked.needs, asked.key, asked.team, asked.priority, asked.colour, asked.region, asked.known) == (
-        0.25, 12.5, ("chat",), "team-a", "search", 2, "green", "eu", False,
-    )  # fmt: skip
+    assert (asked.draw, asked.now, asked.needs, asked.known) == (0.25, 12.5, ("chat",), False)
+    assert (asked.key, asked.team, asked.priority, asked.colour, asked.region) == ("team-a", "search", 2, "green", "eu")
     assert asked.headers == {"x-tier": "gold", "x-more": "多"}
     assert (row.out, row.dollars, row.order[0], feedback.score) == (("small",), 0.5, "middle", 0.75)
     assert set(row.states) == set(choice.order)
@@ -91,3 +92,18 @@ def test_what_was_refused_is_recorded_without_an_order(tmp_path: Path) -> None:
     _, row = read(tmp_path / "elsewhere")
     assert isinstance(row, Row)
     assert (row.order, row.record.code, row.body) == ((), "unsupported", None)
+
+
+def test_another_configuration_ends_the_old_file_and_begins_another(tmp_path: Path) -> None:
+    async def reload() -> list[Tracing | None]:
+        recorder = Recorder(tmp_path, Redactor(), asyncio.get_running_loop())
+        found = [recorder.take(spec) for spec in (None, TraceSpec(), TraceSpec(), TraceSpec(share=0.5), None)]
+        recorder.take(TraceSpec(keep=3))
+        recorder.stop()
+        return found
+
+    off, first, same, other, ended = asyncio.run(reload())
+    assert (off, ended) == (None, None)
+    assert first is same
+    assert first is not other
+    assert not [thread for thread in threading.enumerate() if thread.name == "sits-trace"]

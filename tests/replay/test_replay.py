@@ -149,7 +149,8 @@ UNKNOWN = [
 
 @pytest.mark.parametrize(("match", "why"), UNKNOWN)
 def test_what_nobody_recorded_is_undecidable_rather_than_guessed(rows: list[Row], before: Snapshot, match: str, why: str) -> None:
-    after = routes_with(RULE, RULE[:-1] + ", rules: [{name: new, match: {%s}, backends: [{model: large}]}]}" % match)
+    rules = ", rules: [{name: new, match: {" + match + "}, backends: [{model: large}]}]}"
+    after = routes_with(RULE, RULE[:-1] + rules)
     made = [Replayer(after, before).again(row) for row in of(rows, "better-of-two")[:5]]
     assert {one.undecidable for one in made} == {why}
     assert all(one.differs == "" for one in made)
@@ -262,3 +263,39 @@ def test_everything_that_is_known_of_a_request_is_recorded_or_left_out_on_purpos
     kept = {*_COPIED, "session", "headers", "place", "wall"}
     on_purpose = {"body", "beginnings"}
     assert set(Facts.__slots__) == kept | on_purpose
+
+
+TIERED = """
+---
+apiVersion: sits/v1
+kind: Route
+metadata: {name: tiered}
+spec:
+  backends: [{model: small}, {model: middle}, {model: large}]
+  complexity:
+    tiers: {tiny: {models: [small]}, base: {models: [middle]}, heavy: {models: [large]}}
+    learning: {}
+"""
+
+
+def test_what_was_drawn_to_be_learned_from_has_the_chances_that_were_recorded(rows: list[Row]) -> None:
+    learning = replay_world.snapshot(ROUTES + TIERED)
+    row = of(rows, "least")[0]
+    row = msgspec.structs.replace(
+        row,
+        record=msgspec.structs.replace(row.record, requested="tiered", route="tiered"),
+        asked=msgspec.structs.replace(row.asked, known=True, complexity=0.9, tier="base"),
+        learned={"base": 0.75, "heavy": 0.25},
+    )
+    replayer = Replayer(learning)
+    assert replayer.again(row).first == "middle"
+    told = {"small": 0.0, "middle": 0.75, "large": 0.25}
+    assert chances(replayer, row, replayer.again(row)) == pytest.approx(told)
+    exploring = Replayer(replay_world.snapshot(ROUTES + TIERED + "  explore: 0.3\n"), learning)
+    made = exploring.again(row, draw=0.9)
+    told = {name: 0.1 + 0.7 * chance for name, chance in told.items()}
+    assert chances(exploring, row, made) == pytest.approx(told)
+    other = Replayer(replay_world.snapshot(ROUTES + TIERED.replace("    learning: {}\n", "    beta: 0.9\n")), learning)
+    made = other.again(row)
+    assert made.first == "large"
+    assert chances(other, row, made) == {"small": 0.0, "middle": 0.0, "large": 1.0}

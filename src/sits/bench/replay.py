@@ -1,5 +1,5 @@
-"""`sits bench replay`: recorded requests decided on again. On the same configuration every choice must come out as it was; on another
-weight exactly those must move of which it can be worked out beforehand, by other means than the code that chooses.
+"""`sits bench replay`: recorded requests decided on again. On the same configuration every choice must come out as it was; on
+another weight exactly those must move of which it can be worked out beforehand, by other means than the code that chooses.
 
 Recorded twice: before a real `sits serve`, and by the choices of a gateway on a clock of their own, with a route for each way of
 choosing and answers that take long enough for targets to differ.
@@ -25,6 +25,7 @@ from sits.bench.page import Page, Section, Table
 from sits.bench.replay_world import MODELS, ROUTE_NAMES, ROUTES, World, record, snapshot
 from sits.bench.state_gateway import GatewayProcess, model_server, openai_model
 from sits.gateway.tracing import bound_of, spread
+from sits.inner.errors import SitsError
 from sits.observe.record import Draw
 from sits.observe.redact import Redactor
 from sits.observe.trace_file import TraceFile
@@ -75,8 +76,9 @@ def run(plan: Plan) -> Outcome:
     sections = [
         Section(
             "What is held against what",
-            "Who moves on another weight is worked out from the records: for a weighted draw, those whose number lies between the old"
-            " share and the new one; for scores, those of which the recorded points by the new weights have another highest sum.",
+            "Who moves on another weight is worked out from the records: for a weighted draw, those whose number lies between the"
+            " old share and the new one; for scores, those of which the recorded points by the new weights have another highest"
+            " sum.",
             [Table(["route", "how it chooses"], [[name, _how(name)] for name in ROUTE_NAMES])],
         )
     ]
@@ -113,11 +115,14 @@ def serve(folder: Path, count: int) -> Path:
         gateway = GatewayProcess(folder)
         gateway.declare("settings", "Settings", {"trace": {}})
         for model in ("a", "b", "c"):
-            gateway.declare(f"model-{model}", "Model", openai_model(address))
+            gateway.declare(model, "Model", openai_model(address))
         for name, spec in SERVED.items():
-            gateway.declare(f"route-{name}", "Route", spec)
-        with gateway, ThreadPoolExecutor(8) as pool:
-            statuses = list(pool.map(lambda number: _ask(gateway.port, number), range(count)))
+            gateway.declare(name, "Route", spec)
+        try:
+            with gateway, ThreadPoolExecutor(8) as pool:
+                statuses = list(pool.map(lambda number: _ask(gateway.port, number), range(count)))
+        except SitsError as error:
+            raise BenchError(error.message) from error
     if set(statuses) != {200}:
         raise BenchError(f"the gateway answered {sorted(set(statuses))}")
     return gateway.data / "trace"

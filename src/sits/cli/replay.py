@@ -167,7 +167,8 @@ def _estimated(of: str, found: Estimated, excluded: int) -> Iterator[str]:
 
 
 def _interval(one: Estimate, unit: str) -> str:
-    return f"{one.value:,.6g} {unit}  95 % {one.low:,.6g} to {one.high:,.6g}, by bootstrap {one.low_boot:,.6g} to {one.high_boot:,.6g}"
+    boot = f"by bootstrap {one.low_boot:,.6g} to {one.high_boot:,.6g}"
+    return f"{one.value:,.6g} {unit}  95 % {one.low:,.6g} to {one.high:,.6g}, {boot}"
 
 
 def _of(count: int, total: int) -> str:

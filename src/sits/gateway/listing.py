@@ -37,7 +37,7 @@ class Listing:
         return json_answer(self._entry(visit.name, choice))
 
     def _entry(self, name: str, choice: Choice) -> dict[str, Any]:
-        first = choice.targets[0]
+        first = choice.targets[0] if choice.targets else None
         return {
             "id": name,
             "object": "model",
@@ -47,6 +47,6 @@ class Listing:
             "owned_by": "sits",
             "display_name": name,
             "capabilities": sorted(choice.common),
-            "context_window": first.model.spec.context_window,
+            "context_window": first.model.spec.context_window if first is not None else None,
             "targets": [target.name for target in choice.targets],
         }

@@ -26,6 +26,7 @@ from sits.gateway.listing import Listing
 from sits.gateway.meaning import Meaning
 from sits.gateway.membership import Membership
 from sits.gateway.pages import Pages
+from sits.gateway.plugging import Plugging
 from sits.gateway.recall import Caches
 from sits.gateway.registration import Registry as Registrar
 from sits.gateway.registry import ServiceRegistry, counted
@@ -85,6 +86,7 @@ class Node:
         self.lines = LineWriter(_to_stderr, self.redactor, self.registry.records_dropped)
         self.sweep = Sweep()
         self.standing = Standing(self.registry, wall=self.wall, clock=time.perf_counter)
+        self.plugging = Plugging(self.standing, self._recompile)
         self.reloader = Reloader(config, registered=lambda: self._stored, judge=self._judge)
         self._data = data
         self._warm = warm
@@ -116,11 +118,13 @@ class Node:
         self._keys = StoredKeys(self.database)
         self._seen = self.database.changes()
         self._stored = await self._read_stored()
+        self.plugging.start()
         snapshot = self.reloader.start(self.wall())
         if _address(snapshot.settings.bus) != "local":
             snapshot = await self._join(snapshot.settings)
         self.turn = Turn(self.loop.call_soon)
         self.fleet = Fleet(self.loop, self.sweep, self._data, self.turn)
+        self.plugging.follow(snapshot.settings)
         table = self._table(snapshot)
         settings = snapshot.settings
         self.store = await open_store(
@@ -176,6 +180,7 @@ class Node:
             name=self._name,
             chance=self._chance.random,
             tell=self.reliability.events.tell,
+            plugging=self.plugging,
         )
         self.services = ServiceRegistry(
             self._data,
@@ -200,6 +205,7 @@ class Node:
         self._tick()
         self._tasks.append(self.loop.create_task(watch(self.reloader, self._stop, seen=self._looked)))
         self._tasks.append(self.loop.create_task(self._watch_state()))
+        self._tasks.append(self.loop.create_task(self.plugging.watch(self._stop)))
         if self.membership is not None:
             self._tasks.append(self.loop.create_task(self._follow_cluster(self.membership)))
         if self._warm:
@@ -229,6 +235,7 @@ class Node:
         await end(*self._tasks[1:])
         await asyncio.gather(*self._tasks[:1], return_exceptions=True)
         self._timer.cancel()
+        self.plugging.close()
         await self._pages.aclose()
         await self.routing.aclose()
         await self.reliability.aclose()
@@ -373,6 +380,13 @@ class Node:
             self.standing,
         )
 
+    def _recompile(self) -> None:
+        """The plugins are others now: compile the routes again, as they are declared."""
+        try:
+            self._swap(None, self.reloader.current)
+        except Exception:
+            _log.exception("a defect while taking plugins; what was in force stays")
+
     def _judge(self, snapshot: Snapshot) -> Iterator[tuple[str, str, Fault]]:
         """What routes say of filters and scores, by those that are there."""
         offered = self.standing.plugins
@@ -381,6 +395,7 @@ class Node:
     def _swap(self, old: Snapshot | None, new: Snapshot) -> None:
         """The reloader has a new snapshot: serve by it. What cannot be made into a table leaves the old one serving."""
         try:
+            self.plugging.follow(new.settings)
             table = self._table(new)
         except SitsError as error:
             self.swap_error = error.message

@@ -20,6 +20,7 @@ from sits.gateway.feedback_pages import TOPIC as FEEDBACK
 from sits.gateway.feedback_pages import FeedbackPages
 from sits.gateway.fitting import Chunks, complete_answer, fit_in
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
+from sits.gateway.plugging import Plugging
 from sits.gateway.siblings import Siblings, Topic
 from sits.gateway.understanding import Understanding
 from sits.gateway.vitals import Declared as Telling
@@ -66,12 +67,14 @@ class Routing:
         name: str,
         chance: Callable[[], float],
         tell: Callable[[str, dict[str, Any]], None],
+        plugging: Plugging,
     ) -> None:
         self._service = service
         self._store = store
         self.understanding = Understanding(data, embedding, vectors)
         self.outcomes = Outcomes(name)
         self._tell = tell
+        self._plugging = plugging
         self.vitals = VitalsWatch(
             service.standing.states, engine_for, clock=perf_counter, wall=service.wall, chance=chance, told=self._health
         )
@@ -91,6 +94,7 @@ class Routing:
         pages.add("GET", "/v1/admin/intent", self._intent, "admin")
         pages.add("POST", "/v1/admin/intent", self._read, "admin")
         pages.add("GET", "/v1/admin/vitals", self._vitals, "admin")
+        pages.add("GET", "/v1/admin/plugins", self._plugins, "admin")
 
     async def start(self) -> None:
         """Begin."""
@@ -135,6 +139,7 @@ class Routing:
     def measure(self) -> None:
         """Bring the metrics up to date."""
         registry = self._service.registry
+        self._plugging.measure(registry)
         targets, health = self.vitals.rows()
         for row in targets:
             registry.target_asked.series(row.target, "ok").value = row.asked - row.failed
@@ -181,6 +186,10 @@ class Routing:
         verdict = await self.understanding.read(body, "chat", READ_SECONDS)
         near = await self.understanding.nearest(text)
         return json_answer({**msgspec.to_builtins(verdict), "near": msgspec.to_builtins(near)})
+
+    async def _plugins(self, visit: Visit) -> Answer:
+        """GET /v1/admin/plugins: every plugin of this worker, and what routes use that is not there."""
+        return json_answer(self._plugging.status(self._service.table.snapshot))
 
     async def _vitals(self, visit: Visit) -> Answer:
         """GET /v1/admin/vitals: what servers and Prometheus tell of targets."""

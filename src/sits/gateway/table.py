@@ -24,7 +24,7 @@ from sits.inner.errors import Code, SitsError
 from sits.resilience.colours import Palette
 from sits.resources.kinds import DefaultDeadlines, Model
 from sits.resources.secrets import SecretError, resolve
-from sits.resources.snapshot import Snapshot
+from sits.resources.snapshot import Resolved, Snapshot
 from sits.routing.contract import Contract
 from sits.routing.plan import Choice
 from sits.routing.target import Target, capabilities_of
@@ -79,7 +79,7 @@ class Table:
         for name, resolved in snapshot.names.items():
             choice = made.get(id(resolved))
             if choice is None:
-                choice = made[id(resolved)] = compiled(resolved, self.targets, snapshot, standing)
+                choice = made[id(resolved)] = self._choice(resolved)
             self._choices[name] = choice
         self.requested = {name: lines_of([(b"x-sits-requested", name.encode())]) for name in self._choices}
         """What answers say of the name that was asked for, in wire form."""
@@ -111,6 +111,12 @@ class Table:
             hint = f"; did you mean {nearest!r}?" if nearest is not None else "; GET /v1/models lists what there is"
             raise SitsError(Code.MODEL_NOT_FOUND, f"there is no model {name[:200]!r}{hint}", param="model")
         return found
+
+    def _choice(self, resolved: Resolved) -> Choice:
+        try:
+            return compiled(resolved, self.targets, self.snapshot, self._standing)
+        except ValueError as error:
+            raise SitsError(Code.INVALID_REQUEST, f"route {resolved.name}: {error}") from error
 
     def _conduct(self, choice: Choice, standing: Standing) -> Conduct:
         insight = Insight(self.snapshot.names[choice.name], choice, self.snapshot) if choice.thinks else None

@@ -113,6 +113,10 @@ METRICS: tuple[Metric, ...] = (
         "Changes of a target's breaker, by the state it came to: closed, open, half-open, resting.",
         ("target", "state"),
     ),
+    Metric("sits_plugin_calls_total", "counter", "Calls of a plugin.", ("plugin", "kind")),
+    Metric("sits_plugin_seconds_total", "counter", "Time spent in calls of a plugin.", ("plugin", "kind")),
+    Metric("sits_plugin_troubles_total", "counter", "Calls of a plugin that went wrong, by how.", ("plugin", "kind", "trouble")),
+    Metric("sits_plugin_fenced", "gauge", "1 while a plugin is fenced off.", ("plugin", "kind"), merge="max"),
     Metric(
         "sits_target_asked_total",
         "counter",

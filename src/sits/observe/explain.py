@@ -1,5 +1,5 @@
-"""A decision record as a tree for the terminal: what was asked, what was understood of it, who could have answered and what was for
-each, who was chosen and how, who was tried, and what came of it.
+"""A decision record as a tree for the terminal: what was asked, what was understood of it, who could have answered and what was
+for each, who was chosen and how, who was tried, and what came of it.
 """
 
 from __future__ import annotations

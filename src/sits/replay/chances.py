@@ -25,13 +25,13 @@ def chances(replayer: Replayer, row: Row, made: Redecision) -> Mapping[str, floa
         total: dict[str, float] = {}
         for arm, chance in row.learned.items():
             one = replayer.again(row, arm=arm)
-            for name, share in _of(replayer, row, one).items():
+            for name, share in _of(replayer, row, one, arm).items():
                 total[name] = total.get(name, 0.0) + chance * share
         return total
     return _of(replayer, row, made)
 
 
-def _of(replayer: Replayer, row: Row, made: Redecision) -> Mapping[str, float]:
+def _of(replayer: Replayer, row: Row, made: Redecision, arm: str = "") -> Mapping[str, float]:
     plan = made.plan
     if plan is None:
         return {}
@@ -42,14 +42,24 @@ def _of(replayer: Replayer, row: Row, made: Redecision) -> Mapping[str, float]:
         return {made.first: 1.0}  # The place on the ring is that of the session, and no chance.
     if picked.explored:
         # What it would have been without: who takes part is the same, and what is seen is known only then.
-        return _of(replayer, row, replayer.again(row, _unexplored(row.asked.draw, picked.explore)))
+        return _of(replayer, row, replayer.again(row, _unexplored(row.asked.draw, picked.explore), arm), arm)
     if picked.policy == "scores":
         return _scored(plan, picked)
+    if picked.seen:
+        found = dict(zip([target.name for target, _ in picked.weighed], _by_policy(replayer, row, plan, picked), strict=True))
+    else:
+        found = {made.first: 1.0}  # Leaning has left one.
+    return _explored(found, plan, picked)
+
+
+def _explored(found: Mapping[str, float], plan: Plan, picked: Picked) -> Mapping[str, float]:
+    """With the share that explores: among all that were left, whatever leaning says."""
     names = [target.name for target, _ in picked.weighed]
+    if picked.decision is not None and plan.pool is not None:
+        names = [plan.pool.backends[index].name for index in picked.decision.kept]
     if len(names) < 2:
-        return {made.first: 1.0}
-    found = floored(_by_policy(replayer, row, plan, picked), picked.explore)
-    return dict(zip(names, found, strict=True))
+        return found
+    return dict(zip(names, floored([found.get(name, 0.0) for name in names], picked.explore), strict=True))
 
 
 def _unexplored(draw: float, explore: float) -> float:

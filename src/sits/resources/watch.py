@@ -12,7 +12,7 @@ import contextlib
 import os
 import pathlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -201,13 +201,13 @@ async def watch(
 
     Where the file system sends no events (network mounts), the files are looked at every `poll` seconds.
     """
-    async for _ in _wakes(reloader.path, stop, poll):
+    async for _ in wakes(reloader.path, stop, poll):
         status = await reloader.look(clock, if_stale=True)
         if status is not None and seen is not None:
             seen(status)
 
 
-async def _wakes(path: pathlib.Path, stop: asyncio.Event, poll: float) -> AsyncIterator[None]:
+async def wakes(path: pathlib.Path, stop: asyncio.Event, poll: float) -> AsyncGenerator[None]:
     """Whenever it is time to look: after events, and every `poll` seconds."""
     # 34 ms to import, which a process that only validates need not pay.
     from watchfiles import awatch

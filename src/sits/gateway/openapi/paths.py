@@ -289,6 +289,10 @@ PAGED = (
         "GET", "/v1/admin/learning", "showLearning", "operations", "What routes learned, of this worker.", "admin", "Learning",
     ),
     Paged(
+        "GET", "/v1/admin/plugins", "listPlugins", "operations", "Every plugin of this worker, and how its calls go.", "admin",
+        "PluginList",
+    ),
+    Paged(
         "GET", "/v1/admin/intent", "showIntent", "operations", "By what requests are read, and how that goes.", "admin", "Intent",
     ),
     Paged(

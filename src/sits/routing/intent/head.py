@@ -2,8 +2,8 @@
 
 It is fitted in the dual (one coefficient for each example and class), where long vectors cost no more than short ones, by
 accelerated gradient steps (Nesterov 1983) of a fixed count: the same examples give the same head, to the bit. Answering is one
-product of a vector and a matrix. Up to some ten thousand examples the matrix of their products fits in memory (10,000: 400 MB, of
-which fitting takes three).
+product of a vector and a matrix. Up to some ten thousand examples the matrix of their products fits in memory (10,000: 400 MB,
+and fitting holds it twice); no index is needed.
 """
 
 from __future__ import annotations

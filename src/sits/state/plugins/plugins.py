@@ -12,9 +12,9 @@ import importlib.metadata
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -155,7 +155,7 @@ class Plugins:
 
     async def watch(self, stop: asyncio.Event, poll: float = POLL) -> None:
         """Looks after each event of the folder, and every `poll` seconds, until `stop` is set."""
-        from sits.resources.watch import _wakes
+        from sits.resources.watch import wakes
 
         while not stop.is_set():
             folder = self._folder
@@ -164,8 +164,8 @@ class Plugins:
                     await asyncio.wait_for(stop.wait(), poll)
                 self.look()
                 continue
-            async with contextlib.aclosing(cast("AsyncGenerator[None]", _wakes(folder, stop, poll))) as wakes:
-                async for _ in wakes:
+            async with contextlib.aclosing(wakes(folder, stop, poll)) as woken:
+                async for _ in woken:
                     if self._folder != folder or stop.is_set():
                         break
                     self.look()
