@@ -50,6 +50,14 @@ HAND_WRITTEN = (
     "pressure",
     "quality-of-service",
     "shadow",
+    "complexity",
+    "context",
+    "plugins",
+    "registry",
+    "routes",
+    "semantic-contracts",
+    "units",
+    "vitals",
 )
 PAGES = {
     str(path.relative_to(ROOT)): decode(path.read_bytes())

@@ -55,7 +55,10 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
             "fallbacks": ["claude", "llama"],
             "total": 90,
             "rules": [
-                {"name": "rule-1", "match": {"headers": {"x-prefer-local": "true"}}, "backends": [{"model": "llama", "weight": 100}]},
+                {
+                    "name": "rule-1", "match": {"headers": {"x-prefer-local": "true"}},
+                    "backends": [{"model": "llama", "weight": 100}],
+                },
                 {
                     "name": "ab", "match": {"headers": {"x-test": "*"}},
                     "backends": [{"model": "gpt4", "weight": 80}, {"model": "claude", "weight": 20}],
@@ -98,7 +101,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
                 {
                     "name": "shift",
                     "match": {
-                        "region": ["us-west"], "adapter": ["sql", "法律"], "priority": ["P0"], "qps": {"from": 1.0, "below": 50.0},
+                        "region": ["us-west"], "adapter": ["sql", "法律"], "priority": ["P0"],
+                        "qps": {"from": 1.0, "below": 50.0},
                     },
                     "backends": [{"model": "llama", "weight": 85}, {"model": "mistral", "weight": 15}],
                     "while": {"p99BelowMs": 1200.0, "adapterLoadsAbove": 0.9995},
@@ -201,7 +205,13 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             "r.yaml:8:13 spec.affinity: \"['x']\" is nothing to go by; one of session, key, user, prefix, model, header",
         ],
     ),
-    "no map at all": ("  - a\n", ["r.yaml:7:3 spec: is not a map", "r.yaml:7:3 spec: names no backend; give `backends`, `defaultBackend` or a `selector`"]),
+    "no map at all": (
+        "  - a\n",
+        [
+            "r.yaml:7:3 spec: is not a map",
+            "r.yaml:7:3 spec: names no backend; give `backends`, `defaultBackend` or a `selector`",
+        ],
+    ),
 }  # fmt: skip
 
 

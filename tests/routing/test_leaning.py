@@ -44,7 +44,7 @@ def test_nowhere_leans_nowhere() -> None:
 
 
 def candidate(index: int, name: str, **labels: str) -> Candidate:
-    return cast(Candidate, SimpleNamespace(index=index, name=name, labels=labels))
+    return cast("Candidate", SimpleNamespace(index=index, name=name, labels=labels))
 
 
 CANDIDATES = [candidate(0, "a", tier="big", zone="z1"), candidate(1, "b", tier="big"), candidate(2, "c")]

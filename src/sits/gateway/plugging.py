@@ -37,14 +37,18 @@ class Plugging:
         self._plugins: Plugins | None = None
         self._alarm: Alarm | None = None
         self._begun = asyncio.Event()
+        self._compiles = False
+        """Whether whoever calls compiles the routes anyway."""
 
     def start(self) -> None:
         """Load what is installed."""
+        self._compiles = True
         if metadata.entry_points(group=GROUP):
             self._open(None)
 
     def follow(self, settings: SettingsSpec) -> None:
-        """Have the plugins of this folder from now on."""
+        """Have the plugins of this folder from now on; routes are compiled after this."""
+        self._compiles = True
         folder = Path(settings.plugins) if settings.plugins is not None else None
         if self._plugins is None:
             if folder is not None:
@@ -52,6 +56,7 @@ class Plugging:
         else:
             self._plugins.move(folder)
             self._offer()
+        self._compiles = False
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Look again whenever something has changed, until `stop`."""
@@ -113,8 +118,8 @@ class Plugging:
         self._standing.plugins = Offered({**FILTERS, **self._plugins.filters}, {**SCORES, **self._plugins.scores})
 
     def _changed(self) -> None:
-        if self._plugins is None:
-            return  # It is on its way: routes are not compiled yet.
+        if self._compiles or self._plugins is None:
+            return
         self._offer()
         with self._plugins.lenient():
             self._recompile()

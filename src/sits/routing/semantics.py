@@ -16,7 +16,7 @@ from sits.routing.scheduling.base import Candidate, Facts, Filter
 SCOPE, TIME, EMBEDDING = b"x-sits-grounding-scope", b"x-sits-grounding-time", b"x-sits-embedding"
 LONGEST = 4096
 _EMBEDDING = re.compile(r"(?P<model>[^@/\s][^@\s]*?)?(?:@(?P<version>[^@/\s]+))?(?:/(?P<dimension>[0-9]{1,6}))?")
-"""The name of a model may have a slash in it (`BAAI/bge-m3`); what stands behind the last one is a dimension where it is digits."""
+"""A name of a model may have slashes in it (`BAAI/bge-m3`); digits behind the last one are a dimension."""
 
 
 class Grounds(msgspec.Struct, frozen=True):
