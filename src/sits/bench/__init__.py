@@ -49,6 +49,10 @@ BENCHES: Mapping[str, Row] = {
     "decision": Row("sits.bench.decision", "What a decision costs: filters and scores, beside a plain scorer and a policy."),
     "intent": Row("sits.bench.intent", "What requests want: accuracy, unknown, two stages, beside semantic-router."),
     "registry": Row("sits.bench.registry", "Services found by what they are for, beside a search of their names."),
+    "replay": Row(
+        "sits.bench.replay",
+        "Recorded requests decided again: the same choices, and by other weights exactly those that must move.",
+    ),
     "routing": Row(
         "sits.bench.routing",
         "Who should answer: policies simulated on the same traffic, and before real servers.",

@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "intent": ("sits.cli.intent:intent", "Try and tune what requests are understood to want."),
     "domains": ("sits.cli.domains:domains", "Domains that come with the package, to begin with."),
     "plugin": ("sits.cli.plugin:plugin", "Write, check and list plugins."),
-    "replay": ("sits.cli.replay:replay", "Decide recorded traffic again, by this or another configuration."),
+    "replay": ("sits.cli.replay:replay_", "Decide recorded traffic again, by this or another configuration."),
     "registry": ("sits.cli.registry:registry", "Services that other registries know."),
     "docs": ("sits.cli.docs:docs", "Write the pages of docs/ that are generated from the code."),
 }

@@ -75,6 +75,8 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
     if x.cache:
         registry.cache.series(route, x.cache).value += 1
     ring.put(record)
+    if x.sample is not None and x.service.tracing is not None:
+        x.service.tracing.put(x.sample, record)
     if lines is not None:
         lines.put(record)
     for attempt in x.attempts:

@@ -40,6 +40,18 @@ def choose(x: Exchange, choice: Choice, needs: frozenset[str]) -> frozenset[str]
 
 def planned(x: Exchange, choice: Choice, needs: frozenset[str], out: frozenset[str]) -> Plan:
     """By all that is known of the request, where its route looks at that."""
+    tracing = x.service.tracing
+    wanted = tracing is not None and not x.behind and tracing.wanted(x.id)
     if choice.thinks:
-        return choice.decide(facts_of(x, choice, needs), out)
-    return choice.plan(x.operation, needs, x.service.random(), perf_counter(), out)
+        facts = facts_of(x, choice, needs)
+        if tracing is not None and wanted:
+            x.sample = tracing.taken(x, choice, facts.needs, out, facts.draw, facts.now)
+        plan = choice.decide(facts, out)
+    else:
+        draw, now = x.service.random(), perf_counter()
+        if tracing is not None and wanted:
+            x.sample = tracing.taken(x, choice, needs | {operation_capability(x.operation)}, out, draw, now)
+        plan = choice.plan(x.operation, needs, draw, now, out)
+    if x.sample is not None:
+        x.sample.plan = plan
+    return plan

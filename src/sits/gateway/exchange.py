@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sits.gateway.rungs import Live
     from sits.gateway.service import Service
     from sits.gateway.table import Table
+    from sits.observe.trace_sample import Sample
     from sits.resilience.ladder import Rung
     from sits.resilience.qos.gate import Gate
     from sits.resilience.shadow.shadows import Lane
@@ -110,6 +111,7 @@ class Exchange:
         "resumed",
         "resumes",
         "rung",
+        "sample",
         "seat",
         "sent_bytes",
         "service",
@@ -214,6 +216,8 @@ class Exchange:
         self.copy: list[bytes] | None = None
         """What a streamed answer has told the client, for the cache; None when nobody wants it or it is too large."""
         self.copy_room = 0
+        self.sample: Sample | None = None
+        """What is to be recorded of it, for a replay."""
         self._ask: Ask | None = None
         self._first_due = NEVER
         self._comment_due = NEVER

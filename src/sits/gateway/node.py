@@ -255,6 +255,7 @@ class Node:
         await self.fleet.aclose()
         self.database.close()
         self.service.books.settle()
+        await asyncio.to_thread(self.routing.recorder.stop)
         self._undo_logging()
         self.lines.stop()
 

@@ -22,6 +22,7 @@ from sits.gateway.fitting import Chunks, complete_answer, fit_in
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.plugging import Plugging
 from sits.gateway.siblings import Siblings, Topic
+from sits.gateway.tracing import Recorder
 from sits.gateway.understanding import Understanding
 from sits.gateway.vitals import Declared as Telling
 from sits.gateway.vitals import VitalsWatch
@@ -74,6 +75,7 @@ class Routing:
         self.understanding = Understanding(data, embedding, vectors)
         self.outcomes = Outcomes(name)
         self._tell = tell
+        self.recorder = Recorder(data, service.redactor, service.loop)
         self._plugging = plugging
         self.vitals = VitalsWatch(
             service.standing.states, engine_for, clock=perf_counter, wall=service.wall, chance=chance, told=self._health
@@ -105,6 +107,7 @@ class Routing:
         """This table is in force."""
         snapshot = table.snapshot
         self.understanding.apply(snapshot)
+        self._service.tracing = self.recorder.take(snapshot.settings.trace)
         learning: dict[str, Declared] = {}
         for name, route in snapshot.routes.items():
             spec = route.spec.complexity

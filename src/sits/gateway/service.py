@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sits.gateway.attempt import Attempt
     from sits.gateway.counting import Fitness
     from sits.gateway.fitting import Chunks
+    from sits.gateway.tracing import Tracing
     from sits.gateway.understanding import Understanding
     from sits.gateway.units import Merging
     from sits.resilience.later import Later
@@ -112,6 +113,8 @@ class Service:
         """Counts prompts."""
         self.outcomes: Outcomes | None = None
         """What routes learn from."""
+        self.tracing: Tracing | None = None
+        """Records traffic, where Settings say so."""
         self.later: Later | None = None
         """Answers that are made later, once there is a store for them."""
         self.before_drain: list[Callable[[], Awaitable[None]]] = []
