@@ -103,7 +103,7 @@ def serve(line: str, gateway: Served, folder: Path, server: str) -> None:
     folder_of_data = Path(arguments[data + 1])
     del arguments[data : data + 2]
     with serving(folder / folder_of_data, *arguments, cwd=folder, **SECRET) as served:
-        assert "names to ask for:  chat, cloud, faq, help-desk, llama, steady" in served.banner
+        assert "names to ask for:  chat, cloud, faq, help-desk, llama, smart, steady" in served.banner
 
 
 def ledger(line: str, gateway: Served, folder: Path, server: str) -> None:
@@ -138,7 +138,7 @@ def test_each_line_for_the_shell_works(gateway: Served, folder: Path, server: st
 
 def test_the_resources_are_valid(folder: Path) -> None:
     checked = run("sits", "validate", folder / "config" / "mine.yaml", env=SECRET)
-    assert (checked.returncode, checked.stdout.partition(";")[0]) == (0, "valid: 3 Model, 3 Route, 1 Settings")
+    assert (checked.returncode, checked.stdout.partition(";")[0]) == (0, "valid: 1 Domain, 3 Model, 4 Route, 1 Settings")
 
 
 def test_every_block_is_of_a_kind_that_is_run() -> None:

@@ -149,7 +149,8 @@ def _default(default: Any, factory: Any) -> str:
         default = factory()
     if default is None:
         return "—"
-    return f"`{msgspec.json.encode(default).decode()}`"
+    written = msgspec.json.encode(default).decode().replace("|", "\\|")
+    return f"`{written}`"
 
 
 def _inner_structs(struct: type) -> list[type]:
