@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.resources.backends import labels_of, members, selected
@@ -66,6 +66,7 @@ SELECTS = st.sampled_from([VLLM, TGI, {"region": "eu"}, {"region": "us", "engine
     selects=st.lists(st.tuples(SELECTS, WEIGHTS), max_size=4),
     named=st.dictionaries(st.sampled_from("abc"), WEIGHTS),
 )
+@settings(max_examples=100, deadline=None)
 def test_no_weight_is_lost_or_made(
     models: dict[str, tuple[str, str]], selects: list[tuple[dict[str, str], float]], named: dict[str, float]
 ) -> None:

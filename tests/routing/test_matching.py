@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.resources.choosing import Match, RouteRule, While
@@ -74,6 +74,7 @@ LISTS = st.lists(st.sampled_from(["eu", "us", "ap"]), max_size=2)
 
 
 @given(st.lists(st.tuples(LISTS, LISTS), min_size=1, max_size=3), WORDS, WORDS)
+@settings(max_examples=100, deadline=None)
 def test_of_several_matches_one_is_enough_and_of_a_list_one_entry(
     rows: list[tuple[list[str], list[str]]], region: str, adapter: str
 ) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.inner.errors import SitsError
@@ -53,6 +53,7 @@ def test_what_a_request_says_of_its_grounds(headers: dict[str, str], expected: G
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters=",%"), min_size=1), max_size=4))
+@settings(max_examples=100, deadline=None)
 def test_scopes_are_the_same_as_they_are_and_percent_encoded(names: list[str]) -> None:
     wanted = {name.strip() for name in names} - {""}
     assert said(**{"grounding-scope": ",".join(names)}).scopes == wanted
@@ -83,6 +84,7 @@ def test_what_cannot_be_read_is_refused_with_the_header_named(header: str, value
 
 
 @given(st.binary(max_size=60))
+@settings(max_examples=100, deadline=None)
 def test_whatever_is_in_the_headers_is_read_or_refused(raw: bytes) -> None:
     for header in (SCOPE, TIME, EMBEDDING):
         refused = ""

@@ -21,15 +21,36 @@ SMALL = Backend("small", 8, 4_000.0, 25.0)
 MIXED = (LARGE,) * 2 + (MEDIUM,) * 3 + (SMALL,) * 3
 """One model on three generations of hardware."""
 ALIKE = (MEDIUM,) * 8
+_WEIGHED, _PER_TOKEN, _USED = 14.0, 14.0e9, 0.4
+"""A model of 7 billion parameters in 16 bits: GB that are read for a token, operations of a token of the prompt; the share of its
+arithmetic that hardware reaches in that."""
+_KV_GB = 8192 * 0.524e-3
+"""Of the longest request: 32 layers, 4,096 wide, 16 bits."""
+
+
+def of_data_sheet(name: str, gb_per_second: float, tera_flops: float, memory_gb: float) -> Backend:
+    """A model server on one accelerator, by what its maker says of it: answers are bound by its memory's speed, prompts by its
+    arithmetic, slots by the memory that the weights leave."""
+    slots = int((0.9 * memory_gb - _WEIGHED) / _KV_GB)
+    return Backend(name, slots, _USED * tera_flops * 1e12 / _PER_TOKEN, gb_per_second / _WEIGHED)
+
+
+SHEETS = (("B200", 8000.0, 2250.0, 192.0), ("H100", 3350.0, 989.0, 80.0), ("A100", 2039.0, 312.0, 80.0), ("V100", 900.0, 125.0, 32.0))
+"""Four generations: GB/s, dense 16-bit TFLOPS, GB of memory. NVIDIA's data sheets."""
+GENERATIONS = tuple(of_data_sheet(*sheet) for sheet in SHEETS for _ in range(2))
+SHORT = 100.0
+"""Seconds of a trace before `GENERATIONS`, which answers eight times as many requests in one."""
 SECONDS = 300.0
 STEADY = Traffic("steady")
 BURSTY = Traffic("bursty", burst=2.0, calm=0.6)
 DEGRADING = Traffic("degrading", troubles=(Trouble(0, SECONDS / 3, SECONDS * 2 / 3, slow=4.0),))
 FAILING = Traffic("failing", troubles=(Trouble(0, SECONDS / 3, SECONDS * 2 / 3, fails=0.9),))
 TRAFFIC = (STEADY, BURSTY, DEGRADING)
+SHORT_TRAFFIC = (STEADY, BURSTY, Traffic("degrading", troubles=(Trouble(0, SHORT / 3, SHORT * 2 / 3, slow=4.0),)))
+"""The same three, for traces of `SHORT` seconds."""
 LIMIT = 45.0
-"""Seconds within which 99 of 100 whole answers must come at a rate that counts as carried: a little more than the slowest backend
-takes for the 99th longest answer, alone."""
+"""Seconds within which 99 of 100 whole answers must come at a rate that counts as carried, where the slowest backend is `small`: a
+little more than it takes for the 99th longest answer, alone. Less where the slowest one is quicker."""
 MOST_DROPS = 0.01
 LOAD = 0.7
 """Of what the pool can do: where latencies are compared, or at the peak of the other policy where that is lower."""
@@ -43,23 +64,40 @@ class Told(msgspec.Struct, frozen=True):
 
     policy: str
     weights: str = "equal"
-    """equal; slots: what the engines are set to; capacity: requests a second of each, exactly."""
+    """equal; slots: what the engines are set to; sheet: arithmetic, as the maker says; stale: capacities, from before one of the
+    largest and one of the next class changed places; capacity: requests a second of each, exactly."""
 
 
-RR, WLC, OURS, KNOWING = "round-robin", "least-connections, exact weights", "least-added", "all-knowing"
+RR, OURS, KNOWING = "round-robin", "least-added", "all-knowing"
+WLC = "least-connections, slots as weights"
+"""The weighted least-connections of the bounds: with weights that somebody can set without measuring."""
+EXACT, STALE, SHEET = "least-connections, exact weights", "least-connections, stale weights", "least-connections, data sheet"
 RIVALS: dict[str, Told] = {
     RR: Told("round-robin"),
     "weighted round-robin, exact weights": Told("weighted-round-robin", "capacity"),
     "least-connections": Told("least-connections"),
-    "least-connections, slots as weights": Told("least-connections", "slots"),
-    WLC: Told("least-connections", "capacity"),
+    WLC: Told("least-connections", "slots"),
+    STALE: Told("least-connections", "stale"),
+    EXACT: Told("least-connections", "capacity"),
     "peak-ewma": Told("peak-ewma"),
     "dynamic-weights": Told("dynamic-weights"),
     "least-expected": Told("least-expected"),
     OURS: Told("least-added"),
     KNOWING: Told("all-knowing"),
 }
-INFORMED = (WLC, "weighted round-robin, exact weights", "least-connections, slots as weights", KNOWING)
+OF_GENERATIONS: dict[str, Told] = {
+    RR: RIVALS[RR],
+    "least-connections": RIVALS["least-connections"],
+    WLC: RIVALS[WLC],
+    SHEET: Told("least-connections", "sheet"),
+    STALE: RIVALS[STALE],
+    EXACT: RIVALS[EXACT],
+    "peak-ewma": RIVALS["peak-ewma"],
+    "dynamic-weights": RIVALS["dynamic-weights"],
+    OURS: RIVALS[OURS],
+    KNOWING: RIVALS[KNOWING],
+}
+INFORMED = ("weighted round-robin, exact weights", WLC, STALE, EXACT, KNOWING)
 """Those that are told something of the backends beforehand."""
 
 
@@ -116,16 +154,36 @@ class World(msgspec.Struct, frozen=True):
     def capacity(self) -> float:
         return sum(capacities(self.backends))
 
+    @property
+    def limit(self) -> float:
+        """`LIMIT`, for these backends."""
+        return LIMIT * SMALL.writes / min(one.writes for one in self.backends)
+
 
 def make(told: Told, world: World) -> tuple[list[Policy], list[float]]:
     """A policy for each gateway, and the weights."""
     new: Callable[[], Policy] = (lambda: AllKnowing(world.backends)) if told.policy == "all-knowing" else POLICIES[told.policy]
-    weights = {
-        "equal": [1.0] * len(world.backends),
-        "slots": [float(one.slots) for one in world.backends],
-        "capacity": capacities(world.backends),
-    }[told.weights]
-    return [new() for _ in range(world.gateways)], weights
+    return [new() for _ in range(world.gateways)], weights_of(told.weights, world.backends)
+
+
+def weights_of(kind: str, backends: Sequence[Backend]) -> list[float]:
+    """What is told, of `Told.weights`."""
+    if kind == "slots":
+        return [float(one.slots) for one in backends]
+    if kind == "sheet":
+        return [one.reads for one in backends]  # bound by arithmetic, see `of_data_sheet`
+    if kind == "capacity":
+        return capacities(backends)
+    return stale(capacities(backends)) if kind == "stale" else [1.0] * len(backends)
+
+
+def stale(weights: Sequence[float]) -> list[float]:
+    """As if the first one of the largest and the first one of the next class had changed places since they were measured."""
+    found = list(weights)
+    first, second = sorted(set(weights), reverse=True)[:2] if len(set(weights)) > 1 else (weights[0], weights[0])
+    one, two = found.index(first), found.index(second)
+    found[one], found[two] = second, first
+    return found
 
 
 def once(told: Told, world: World, rate: float, seed: int) -> Seen:
@@ -164,7 +222,7 @@ def peak_of(told: Told, world: World, steps: int) -> float:
 
     def carries(rate: float) -> bool:
         seen = at(told, world, rate)
-        return seen.p99 <= LIMIT and seen.drops <= MOST_DROPS
+        return seen.p99 <= world.limit and seen.drops <= MOST_DROPS
 
     whole = world.capacity
     return peak(carries, 0.02 * whole, 1.2 * whole, steps)

@@ -20,8 +20,8 @@ from sits.routing.policies import Policy, TargetState, Usual
 
 PATIENCE = 60.0
 """Seconds without an answer after which a client goes away. A request without an answer counts as having taken so long."""
-LINE = 512
-"""Requests that wait at one backend at the most; further ones are refused."""
+LINE = 4096
+"""Requests that wait at one backend at the most; further ones are refused. So many only come to a fast one in a long overload."""
 _FAILS_IN = 0.01
 
 

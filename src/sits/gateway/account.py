@@ -83,7 +83,7 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         registry.attempt(attempt.target.name, attempt.error.code.value if attempt.error is not None else "ok").value += 1
         if attempt.kind is not Kind.FIRST:
             registry.kinds.series(attempt.target.name, attempt.kind.value).value += 1
-    if x.behind == "shadow":
+    if x.behind in UNASKED:
         return  # Nobody was answered: it is in the records and the ledger, and in none of the figures of its route.
     if record.skipped and target is not None:
         registry.events_skipped.series(target.name).value += record.skipped
@@ -100,6 +100,10 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         usage.input if usage is not None else None,
         usage.output if usage is not None else None,
     )
+
+
+UNASKED = frozenset(("shadow", "judge"))
+"""What the gateway asks of its own accord, beside what clients do."""
 
 
 def try_of(attempt: Attempt) -> observed.Attempt:
@@ -199,7 +203,7 @@ def wish(x: Exchange) -> observed.Wish | None:
     facts = x.facts
     if facts is None:
         return None
-    return observed.Wish(
+    found = observed.Wish(
         facts.domain,
         facts.confidence if facts.domain else None,
         facts.stage,
@@ -210,4 +214,15 @@ def wish(x: Exchange) -> observed.Wish | None:
         facts.region,
         facts.adapter,
         round(facts.qps, 1),
+    )
+    if x.learned is None:
+        return found
+    drawn = x.learned.choice
+    return msgspec.structs.replace(
+        found,
+        arm=drawn.arm,
+        chance=drawn.propensity,
+        chances=tuple(zip(x.learned.arms, drawn.propensities, strict=True)),
+        best=drawn.best,
+        load=x.learned.load,
     )

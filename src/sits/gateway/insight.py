@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sits.resources.backends import labels_of
 from sits.resources.checks_choosing import matches_of
 from sits.resources.choosing import IntentUse, Match
-from sits.resources.complexity import ComplexitySpec
+from sits.resources.complexity import TIER_NAMES, ComplexitySpec, JudgeSpec
 from sits.resources.kinds import Model, Route
 from sits.resources.snapshot import Resolved, Snapshot
 from sits.routing.plan import Choice
@@ -15,14 +15,12 @@ from sits.routing.policies.state import TargetState
 from sits.routing.pool import Pool
 
 USUAL = IntentUse()
-BEYOND = 1e8
-"""A room as large as this is none that was found: nothing has shown how much a target takes."""
 
 
 class Insight:
     """Of one name that can be asked for."""
 
-    __slots__ = ("arms", "complexity", "domains", "intent", "learns", "tokens")
+    __slots__ = ("arms", "complexity", "domains", "intent", "judge", "learns", "over_targets", "stand", "tokens", "usual")
 
     def __init__(self, resolved: Resolved, choice: Choice, snapshot: Snapshot) -> None:
         route = resolved.route
@@ -34,11 +32,23 @@ class Insight:
         if self.domains and reads_domain(route, models, snapshot):
             self.intent = spec.intent if spec is not None and spec.intent is not None else USUAL
         self.complexity: ComplexitySpec | None = spec.complexity if spec is not None else None
-        self.learns = self.complexity is not None and self.complexity.learning is not None
-        self.arms: tuple[str, ...] = ()
-        """What is chosen among, where the route learns: tiers that somebody stands for, or backends."""
-        if self.complexity is not None and self.complexity.learning is not None:
-            self.arms = _arms(self.complexity, choice.pool)
+        learning = self.complexity.learning if self.complexity is not None else None
+        self.learns = learning is not None
+        self.over_targets = learning is not None and learning.over == "target"
+        """Whether single backends are chosen among, and not tiers."""
+        self.judge: JudgeSpec | None = learning.judge if learning is not None else None
+        self.stand: Mapping[str, frozenset[str]] = {}
+        """What is chosen among, where the route learns, and by whose answers each is judged: tiers that somebody stands for, or
+        backends."""
+        self.usual: Mapping[str, str] = {}
+        """For each tier, the backend that is asked as long as nothing was learned, where backends are chosen among."""
+        if self.complexity is not None and learning is not None:
+            tiers = standing(self.complexity, choice.pool)
+            names = [target.name for target in choice.pool.backends]
+            self.stand = {name: frozenset((name,)) for name in names} if self.over_targets else tiers
+            if self.over_targets and names:
+                self.usual = {tier: _first(tier, tiers, names) for tier in TIER_NAMES}
+        self.arms = tuple(self.stand)
         self.tokens = any(match.prompt_tokens is not None for match in _matches(route))
         """Whether a rule asks how long the prompt is."""
 
@@ -73,20 +83,46 @@ def reads_domain(route: Route | None, models: Sequence[Model], snapshot: Snapsho
 
 
 def load_of(states: Sequence[TargetState]) -> float:
-    """The share of the room of these targets that is in use, 0 to 1; those whose room is not known yet are left out."""
+    """The share of the room of these targets that is in use, 0 to 1: by how many each works on at once, where somebody had to
+    wait for that; else by its KV memory, where it tells of it. Others are left out, for how much room they have is not known."""
     used = room = 0.0
     for state in states:
-        if state.room < BEYOND:
-            used += state.outstanding + state.elsewhere
+        busy = state.outstanding + state.elsewhere
+        if state.filled:
+            used += min(float(busy), state.room)
             room += state.room
+        elif state.kv >= 0.0:
+            used += state.kv * max(1, busy)
+            room += max(1, busy)
     return min(1.0, used / room) if room > 0.0 else 0.0
+
+
+def standing(spec: ComplexitySpec, pool: Pool) -> dict[str, frozenset[str]]:
+    """The backends that stand for each tier, by name; tiers for which nobody does are not there."""
+    found: dict[str, frozenset[str]] = {}
+    for tier in TIER_NAMES:
+        one = getattr(spec.tiers, tier)
+        if one is None:
+            continue
+        labels = one.labels.items()
+        names = frozenset(
+            target.name
+            for target in pool.backends
+            if target.name in one.models or (labels and labels <= labels_of(target.model).items())
+        )
+        if names:
+            found[tier] = names
+    return found
+
+
+def _first(tier: str, tiers: Mapping[str, frozenset[str]], names: Sequence[str]) -> str:
+    """The first backend of a tier, or of the next heavier one that there is, or of the heaviest; else the first of all."""
+    place = TIER_NAMES.index(tier)
+    for other in (*TIER_NAMES[place:], *reversed(TIER_NAMES[:place])):
+        if other in tiers:
+            return next(name for name in names if name in tiers[other])
+    return names[0]
 
 
 def _matches(route: Route | None) -> list[Match]:
     return [match for rule in route.spec.rules for match in matches_of(rule)] if route is not None else []
-
-
-def _arms(spec: ComplexitySpec, pool: Pool) -> tuple[str, ...]:
-    if spec.learning is not None and spec.learning.over == "target":
-        return tuple(target.name for target in pool.backends)
-    return tuple(name for name in ("tiny", "base", "heavy") if pool.leans.has_tier(name))

@@ -157,11 +157,13 @@ class Making:
         try:
             x.key = x.table.authenticator.named(job.key, x.wall)
             spine.understand(x)
-            spine.plan(x)
+            await spine.decide(x)
             x.priority = P2
             await spine.hold_use(x)
             if x.operation == "responses":
                 await spine.go_on(x)
+            if x.conduct is not None and x.conduct.fitness is not None:
+                await spine.fit(x, x.conduct.fitness)
             cache = x.table.caches.get(x.requested) if x.table.caches else None
             if cache is not None:
                 await spine.recall(x, cache)

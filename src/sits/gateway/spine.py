@@ -1,6 +1,6 @@
 """The way of a request, from its arrival to its record, in one place.
 
-    admit -> understand -> plan -> reserve -> recall -> run -> check -> answer -> record
+    admit -> understand -> find -> think -> plan -> reserve -> fit -> recall -> run -> check -> answer -> record
 
 Each step is a small function; what can fail raises a `SitsError`, and there is one place that answers it. The failover
 core is `run`, in `running`: it serves every endpoint, streamed or not.
@@ -59,16 +59,13 @@ async def serve(x: Exchange) -> None:
     try:
         admit(x)
         understand(x)
-        find(x)
-        if x.choice is not None and x.choice.thinks:
-            await think(x, x.choice)
-        plan(x)
-        if x.conduct is not None and x.conduct.fitness is not None:
-            await fit(x, x.conduct.fitness)
+        await decide(x)
         if x.table.quotas.any:
             await limit(x)
         if x.operation == "responses":
             await go_on(x)
+        if x.conduct is not None and x.conduct.fitness is not None:
+            await fit(x, x.conduct.fitness)
         if x.operation == "count_tokens" and not countable(x):
             await estimate(x)
         elif x.table.caches and (cache := x.table.caches.get(x.requested)) is not None:
@@ -102,6 +99,18 @@ def understand(x: Exchange) -> None:
         raise SitsError(Code.UNSUPPORTED, f"answers to {x.operation!r} are not streamed", param="stream")
 
 
+async def decide(x: Exchange) -> None:
+    """Who may answer, in which order, by all that its route wants to know of the request.
+
+    Raises:
+        SitsError: as `find` and `plan`.
+    """
+    find(x)
+    if x.choice is not None and x.choice.thinks:
+        await think(x, x.choice)
+    plan(x)
+
+
 def plan(x: Exchange) -> None:
     """Who may answer, in which order."""
     if x.choice is None:
@@ -129,7 +138,7 @@ async def fit(x: Exchange, fitness: Fitness) -> None:
     Raises:
         SitsError: `context_length_exceeded`, nobody has room; `invalid_request`, no such service.
     """
-    if x.service.fits is not None and not x.behind:
+    if x.service.fits is not None:
         x.chunks = await x.service.fits(x, fitness)
 
 
@@ -300,7 +309,7 @@ async def renew(x: Exchange, renewal: Renewal) -> None:
     kept = False
     try:
         understand(x)
-        plan(x)
+        await decide(x)
         cache = x.table.caches.get(x.requested)
         recalling = x.service.caches.recall(x, cache) if cache is not None else None
         if cache is None or recalling is None:

@@ -1,4 +1,5 @@
-"""Finding out what a request wants before its target is chosen, as far as its route looks at that.
+"""Finding out what a request wants before its target is chosen, as far as its route looks at that; and at its end, whether what
+was chosen is to be learned from.
 
 Each part has its own time: the domain is read by the first stage at once, and the second one is waited for only as long as the
 route lets it; complexity is arithmetic; tokens are counted where bounds do not say enough. Nothing here fails a request but what
@@ -7,6 +8,7 @@ its own headers say wrongly.
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from sits.dialects.wanted import wanted
@@ -20,6 +22,12 @@ from sits.routing.plan import Choice
 if TYPE_CHECKING:
     from sits.routing.intent.verdict import Verdict
     from sits.routing.scheduling.base import Facts
+    from sits.state.outcomes import Outcomes
+
+LEARNED = frozenset(("chat", "completions", "responses", "messages"))
+"""Operations whose answers somebody reads, and may find good or bad."""
+ASKED = frozenset(("", "miss", "bypass"))
+"""What the cache may have had to do with an answer that a model gave to this request."""
 
 
 async def think(x: Exchange, choice: Choice) -> None:
@@ -53,6 +61,7 @@ async def read_domain(x: Exchange, facts: Facts, insight: Insight) -> None:
     verdict = understanding.look(x.request.body, x.operation)
     if verdict is None:
         verdict = await understanding.read(x.request.body, x.operation, use.seconds)
+        facts.now = perf_counter()  # Policies look at what has happened meanwhile.
     believe(facts, verdict)
 
 
@@ -73,6 +82,7 @@ async def count(x: Exchange, facts: Facts, choice: Choice) -> None:
     found = tokens.known(target, asked)
     if found is None:
         found = await x.service.loop.create_task(tokens.count(target, asked))
+        facts.now = perf_counter()
     facts.tokens, facts.exact = found.tokens, found.exact
 
 
@@ -86,15 +96,54 @@ def weigh(x: Exchange, facts: Facts, choice: Choice, insight: Insight) -> None:
     facts.complexity = found = complexity(measure(text))
     load = load_of(choice.pool.states)
     outcomes = x.service.outcomes
-    if not insight.learns or len(insight.arms) < 2 or outcomes is None or x.behind:
+    # Meanwhile another configuration may be in force, and learn by other terms or not at all.
+    if not insight.learns or outcomes is None or not outcomes.goes_by(choice.name, spec):
         facts.tier = tier(load, found, spec.alpha, spec.beta, spec.bounds, spec.formula)
         return
+    facts.tier = outcomes.tier(choice.name, load, found)
+    if len(insight.arms) > 1 and not x.behind and x.operation in LEARNED:
+        learn(x, facts, choice, insight, outcomes, load, text)
+
+
+def learn(x: Exchange, facts: Facts, choice: Choice, insight: Insight, outcomes: Outcomes, load: float, text: str) -> None:
+    """Let what came of earlier requests choose, and have what comes of this one known."""
     key = x.key.name if x.key is not None else None
-    decision = outcomes.decide(choice.name, x.id, key, load, found, insight.arms, x.service.random(), facts.now)
-    outcomes.asked(choice.name, key, x.id, text, facts.now)
+    usual = insight.usual.get(facts.tier)
+    decision = outcomes.decide(
+        choice.name, x.id, key, load, facts.complexity, insight.arms, x.service.random(), facts.now, usual
+    )
     x.learned = decision
-    if spec.learning is not None and spec.learning.over == "target":
+    if insight.over_targets:
         facts.favoured = decision.choice.arm
-        facts.tier = tier(load, found, spec.alpha, spec.beta, spec.bounds, spec.formula)
     else:
         facts.tier = decision.choice.arm
+    if decision.learns:
+        outcomes.asked(choice.name, key, x.id, text, facts.now)
+        if insight.judge is not None and x.service.judging is not None:
+            x.service.judging.draw(x, insight.judge)
+
+
+def settle(x: Exchange) -> None:
+    """The exchange is over, and something was chosen by what was learned: forget that, unless it is what answered."""
+    assert x.choice is not None
+    assert x.learned is not None
+    service = x.service
+    answered = as_chosen(x)
+    if not answered and x.learned.learns and service.outcomes is not None:
+        service.outcomes.forget(x.choice.name, x.id)
+    if service.judging is not None and service.judging.any:
+        service.judging.follow(x, answered)
+
+
+def as_chosen(x: Exchange) -> bool:
+    """Whether the client has an answer, and all of it from whom was chosen."""
+    insight = x.conduct.insight if x.conduct is not None else None
+    if insight is None or x.learned is None or not x.attempts or x.status != 200:
+        return False
+    if x.error is not None or x.rung is not None or x.cache not in ASKED:
+        return False
+    those = insight.stand.get(x.learned.choice.arm, frozenset())
+    if x.continued is not None and not those.issuperset(x.continued.targets):
+        return False
+    last = x.attempts[-1]
+    return last.error is None and last.target.name in those

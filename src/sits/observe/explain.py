@@ -9,7 +9,7 @@ from unicodedata import east_asian_width
 
 import msgspec
 
-from sits.observe.record import Attempt, Draw, Record
+from sits.observe.record import Attempt, Draw, Record, Wish
 from sits.observe.stamp import rfc3339
 from sits.routing.policies.base import UNSEEN
 
@@ -87,6 +87,8 @@ def _understood(record: Record) -> Iterator[Tree]:
         facts.append(f"domain {wish.domain}{sure}")
     if wish.complexity is not None:
         facts.append(f"complexity {wish.complexity:.2f}{', tier ' + wish.tier if wish.tier else ''}")
+    if wish.arm:
+        facts.append(_learned(wish))
     if wish.tokens:
         facts.append(f"{wish.tokens} tokens of prompt{'' if wish.exact else ' at the most'}")
     if wish.region:
@@ -96,6 +98,16 @@ def _understood(record: Record) -> Iterator[Tree]:
     if wish.qps:
         facts.append(f"{wish.qps:g} requests a second on this route")
     yield Tree("understood", leaves(facts)) if facts else Tree("nothing was to be understood of it")
+
+
+def _learned(wish: Wish) -> str:
+    """What was drawn to be learned from, and how it could have come out."""
+    load = f", load {wish.load:.2f}" if wish.load is not None else ""
+    if wish.chance >= 1.0:
+        return f"took {wish.arm}, as was learned{load}"
+    others = ", ".join(f"{arm} {chance:.3g}" for arm, chance in wish.chances if arm != wish.arm)
+    best = "the best so far" if wish.best == wish.arm else f"to learn; the best so far is {wish.best}"
+    return f"drew {wish.arm} with a chance of {wish.chance:.3g} ({others}), {best}{load}"
 
 
 def _chosen(record: Record) -> Tree:

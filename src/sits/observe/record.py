@@ -81,6 +81,16 @@ class Wish(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     region: str = ""
     adapter: str = ""
     qps: float = 0.0
+    arm: str = ""
+    """What was drawn to be learned from: a tier, or a backend; empty where the route does not learn, or nothing was drawn."""
+    chance: float = 0.0
+    """With which it was."""
+    chances: tuple[tuple[str, float], ...] = ()
+    """Of each that could have been, it among them; the sum is 1."""
+    best: str = ""
+    """The one that was thought best."""
+    load: float | None = None
+    """The share of the route's room in use, as it was reckoned with then."""
 
 
 class Record(msgspec.Struct, gc=False, omit_defaults=True):

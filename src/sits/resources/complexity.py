@@ -58,6 +58,17 @@ class OutcomeWeights(Spec, frozen=True):
     """What a model that was asked to judge said."""
 
 
+class JudgeSpec(Spec, frozen=True):
+    """A model that is asked how good answers were, behind them: nobody waits for it."""
+
+    model: Name
+    """Who judges: a model that does not answer on this route, for models favour what they wrote themselves."""
+    share: Share = 0.05
+    """Of the answers that are learned from, so many are judged."""
+    per_minute: Annotated[int, msgspec.Meta(ge=1, le=6000)] = 10
+    """At the most, in each worker of the gateway."""
+
+
 class LearningSpec(Spec, frozen=True):
     """Choosing by what came of earlier choices. A small share of requests goes elsewhere on purpose, to find out."""
 
@@ -75,6 +86,8 @@ class LearningSpec(Spec, frozen=True):
     """How long outcomes of a request are gathered before it is learned from."""
     signals: OutcomeWeights = OutcomeWeights()
     """How much each kind of outcome counts."""
+    judge: JudgeSpec | None = None
+    """A model that marks some of the answers; none when not given."""
     prices: PricesSpec = PricesSpec()
     """What each tier costs."""
     calibrate: bool = True
@@ -137,3 +150,10 @@ def _learning(spec: LearningSpec, tiers: int, models: Collection[str] | None, at
         yield Fault((*at, "floor"), message, "lower floor or raise explored")
     if not any((spec.signals.feedback, spec.signals.guard, spec.signals.retry, spec.signals.judge)):
         yield Fault((*at, "signals"), "no kind of outcome counts", "give one of them a weight", at_key=True)
+    if spec.judge is not None:
+        where: Path = (*at, "judge")
+        if models is not None and spec.judge.model in models:
+            message = f"{quoted(spec.judge.model)} is a model of this route and would judge its own answers"
+            yield Fault((*where, "model"), message, "name another model")
+        if not spec.signals.judge:
+            yield Fault(where, "what it says counts for nothing: `signals.judge` is 0", "give that a weight", at_key=True)

@@ -280,6 +280,9 @@ def _references_of(resource: Resource) -> Iterator[tuple[Path, str, str]]:
             yield (*spec, "shadow", "model"), resource.spec.shadow.model, "Model"
         if resource.spec.qos is not None and resource.spec.qos.replacement is not None:
             yield (*spec, "qos", "replacement"), resource.spec.qos.replacement, "Model"
+        complexity = resource.spec.complexity
+        if complexity is not None and complexity.learning is not None and complexity.learning.judge is not None:
+            yield (*spec, "complexity", "learning", "judge", "model"), complexity.learning.judge.model, "Model"
         if resource.spec.substitutes is not None:
             for index, name in enumerate(resource.spec.substitutes.candidates):
                 yield (*spec, "substitutes", "candidates", index), name, "Model"

@@ -9,9 +9,11 @@ from sits.routing.policies.state import TargetState
 Taken = tuple[float, ...]
 NUMBERS = (
     "outstanding", "elsewhere", "kv", "first", "total", "quick", "room", "peak", "errors", "base", "slope", "heard", "noted",
-    "seen",
+    "seen", "filled",
 )  # fmt: skip
 """What `take` gives, in this order. Others are added at the end only: recorded traffic has these."""
+FIRST = 14
+"""So many of them all recorded traffic has."""
 
 
 def take(state: TargetState) -> Taken:
@@ -31,6 +33,7 @@ def take(state: TargetState) -> Taken:
         state.heard,
         state.noted,
         state.seen,
+        1.0 if state.filled else 0.0,
     )
 
 
@@ -48,8 +51,8 @@ def lay(state: TargetState, values: Sequence[float]) -> None:
     Raises:
         ValueError: there are too few numbers.
     """
-    if len(values) < len(NUMBERS):
-        raise ValueError(f"a state has {len(NUMBERS)} numbers, not {len(values)}")
+    if len(values) < FIRST:
+        raise ValueError(f"a state has at least {FIRST} numbers, not {len(values)}")
     state.outstanding = int(values[0])
     state.elsewhere = int(values[1])
     state.kv = float(values[2])
@@ -64,6 +67,7 @@ def lay(state: TargetState, values: Sequence[float]) -> None:
     state.heard = float(values[11])
     state.noted = float(values[12])
     state.seen = int(values[13])
+    state.filled = len(values) > FIRST and values[FIRST] > 0.0
 
 
 IDLE: Taken = take(TargetState())

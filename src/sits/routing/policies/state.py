@@ -44,7 +44,6 @@ class TargetState:
     """One target as the policies see it. Times are seconds of the clock that the caller passes in."""
 
     __slots__ = (
-        "_filled",
         "_l",
         "_n",
         "_nl",
@@ -53,6 +52,7 @@ class TargetState:
         "base",
         "elsewhere",
         "errors",
+        "filled",
         "first",
         "heard",
         "kv",
@@ -97,7 +97,8 @@ class TargetState:
         """When an outcome was last noted."""
         self.seen: int = 0
         """Outcomes noted in all."""
-        self._filled: bool = False
+        self.filled: bool = False
+        """Whether somebody had to wait for room, so that `room` is what there is, and not merely what was seen to be used."""
         self._w: float = 0.0
         self._n: float = 0.0
         self._nn: float = 0.0
@@ -128,9 +129,9 @@ class TargetState:
         service = self.base + self.slope * (among if among < room else room)
         if service == 0.0 or late < _PROMPT * service:
             if among >= room:
-                self.room = room + (among + 1.0 - room) * (0.125 if self._filled else 1.0)
+                self.room = room + (among + 1.0 - room) * (0.125 if self.filled else 1.0)
         elif late > _LATE * service:
-            self._filled = True
+            self.filled = True
             room += (among / (1.0 + late / service) - room) / 8.0
             self.room = room if room > 1.0 else 1.0
 
