@@ -11,8 +11,32 @@ import pytest
 
 from sits.bench import BenchError, Plan, routing, routing_real
 from sits.bench.page import render
+from sits.bench.routing_bound import least_mean
 from sits.bench.routing_cluster import fragmentation, place
-from sits.bench.routing_pool import ALIKE, BURSTY, FAILING, MIXED, OURS, RIVALS, RR, STEADY, WLC, World, at, capacities, once
+from sits.bench.routing_pool import (
+    ALIKE,
+    BURSTY,
+    EXACT,
+    FAILING,
+    GENERATIONS,
+    KNOWING,
+    LIMIT,
+    MIXED,
+    OF_GENERATIONS,
+    OURS,
+    RIVALS,
+    RR,
+    STEADY,
+    TRAFFIC,
+    WLC,
+    World,
+    at,
+    capacities,
+    once,
+    stale,
+    usual,
+    weights_of,
+)
 from sits.bench.routing_world import LINE, PATIENCE, Ask, Backend, Lengths, Seen, Simulation, Traffic, Trouble, asks, peak
 from sits.routing.policies import POLICIES
 from sits.routing.policies.fit import Roomiest, Tightest
@@ -95,9 +119,54 @@ def test_the_peak_is_the_last_rate_that_is_carried() -> None:
 
 def test_a_pool_at_its_capacity_is_just_full() -> None:
     world = World(ALIKE, STEADY, seeds=(7,), seconds=600.0)
-    assert at(RIVALS[WLC], world, 0.9 * world.capacity).waited < 1.0
-    assert at(RIVALS[WLC], world, 1.2 * world.capacity).waited > 10.0
+    assert at(RIVALS[EXACT], world, 0.9 * world.capacity).waited < 1.0
+    assert at(RIVALS[EXACT], world, 1.2 * world.capacity).waited > 10.0
     assert len(capacities(ALIKE)) == 8
+
+
+# What is told, and what is possible
+
+
+def test_weights_are_whose_they_are_said_to_be() -> None:
+    assert weights_of("equal", MIXED) == [1.0] * 8
+    assert weights_of("slots", MIXED) == [32.0, 32.0, 16.0, 16.0, 16.0, 8.0, 8.0, 8.0]
+    assert weights_of("sheet", GENERATIONS)[::2] == pytest.approx([2250 / 0.035, 989 / 0.035, 312 / 0.035, 125 / 0.035])
+    exact = capacities(MIXED)
+    assert weights_of("capacity", MIXED) == exact
+    assert weights_of("stale", MIXED) == [exact[2], exact[1], exact[0], *exact[3:]]
+    assert stale([3.0, 3.0]) == [3.0, 3.0]
+
+
+def test_four_generations_are_as_their_data_sheets_say() -> None:
+    assert [one.slots for one in GENERATIONS[::2]] == [36, 13, 13, 3]
+    assert [round(one.writes, 1) for one in GENERATIONS[::2]] == [571.4, 239.3, 145.6, 64.3]
+    assert World(MIXED, STEADY).limit == LIMIT
+    assert World(GENERATIONS, STEADY).limit == pytest.approx(17.5)
+
+
+def test_the_least_mean_of_a_backend_without_a_crowd_is_that_of_one_request() -> None:
+    backend = Backend("b", 100, 1e12, 50.0, crowd=0.0)
+    trace = asks(STEADY, Lengths(), 5.0, 300.0, 1)
+    alone_takes = statistics.fmean(ask.more * backend.work(ask.prompt, ask.answer) for ask in trace) / 50.0
+    assert least_mean(World((backend,), STEADY, seeds=(1,)), 5.0) == pytest.approx(alone_takes)
+    assert alone_takes == pytest.approx(usual()[1] / 50.0, rel=0.1)
+
+
+def test_a_backend_that_is_twice_as_slow_half_the_time_adds_half_as_much_then() -> None:
+    backend = Backend("b", 100, 1e12, 50.0, crowd=0.0)
+    slow = Traffic("slow", troubles=(Trouble(0, 0.0, 150.0, slow=2.0),))
+    well, ill = (least_mean(World((backend,), traffic, seeds=(1,)), rate) for traffic, rate in ((STEADY, 15.0), (slow, 15.0)))
+    # Work is done while it is well as long as there is room: 100 slots half the time give half of what is wanted at the least.
+    assert well < ill < 2.0 * well
+    assert least_mean(World((backend,), STEADY, seeds=(1,)), 40.0) == float("inf")
+
+
+@pytest.mark.parametrize("traffic", TRAFFIC, ids=lambda traffic: traffic.name)
+@pytest.mark.parametrize("name", [WLC, EXACT, OURS, KNOWING])
+def test_no_policy_is_quicker_than_what_is_possible(traffic: Traffic, name: str) -> None:
+    world = World(MIXED, traffic, seeds=(21, 22))
+    rate = 0.5 * world.capacity
+    assert at(RIVALS[name], world, rate).mean > 0.99 * least_mean(world, rate)
 
 
 # What it is for
@@ -106,7 +175,7 @@ def test_a_pool_at_its_capacity_is_just_full() -> None:
 def test_with_backends_of_three_speeds_ours_is_quicker_than_turns_and_needs_no_weights() -> None:
     world = World(MIXED, STEADY, seeds=(21,))
     rate = 0.7 * world.capacity
-    ours, exact, turns = (at(RIVALS[name], world, rate) for name in (OURS, WLC, RR))
+    ours, exact, turns = (at(RIVALS[name], world, rate) for name in (OURS, EXACT, RR))
     assert ours.dropped == 0
     assert ours.mean < 1.1 * exact.mean
     assert ours.mean < 0.5 * turns.mean
@@ -121,7 +190,7 @@ def test_with_equal_backends_nothing_is_lost() -> None:
 def test_a_backend_that_fails_at_once_does_not_draw_the_traffic() -> None:
     world = World(MIXED, FAILING, seeds=(21,))
     rate = 0.5 * world.capacity
-    ours, exact = at(RIVALS[OURS], world, rate), at(RIVALS[WLC], world, rate)
+    ours, exact = at(RIVALS[OURS], world, rate), at(RIVALS[EXACT], world, rate)
     assert ours.drops < 0.05 < 0.15 < exact.drops
 
 
@@ -149,7 +218,7 @@ def quick(*parts: str) -> Plan:
 
 
 def test_a_quick_run_is_whole() -> None:
-    outcome = routing.run(quick("pool", "alike", "gateways", "cluster", "cost"))
+    outcome = routing.run(quick("pool", "generations", "alike", "gateways", "cluster", "cost"))
     bounds = [figure.name for figure in outcome.figures if figure.bound is not None]
     assert bounds == [
         "routing_mean_vs_round_robin",
@@ -157,6 +226,10 @@ def test_a_quick_run_is_whole() -> None:
         "routing_mean_vs_weighted_least_connections",
         "routing_peak_vs_weighted_least_connections",
         "routing_pareto",
+        "routing_generations_mean_vs_round_robin",
+        "routing_generations_peak_vs_round_robin",
+        "routing_generations_mean_vs_weighted_least_connections",
+        "routing_generations_peak_vs_weighted_least_connections",
         "routing_cluster_latency",
         "routing_cluster_fragmentation",
         "routing_pick_us",
@@ -176,12 +249,24 @@ def test_a_quick_run_is_whole() -> None:
     assert "A quick run" in files["routing.md"]
 
 
-def test_before_real_servers_it_is_as_simulated() -> None:
-    found = routing_real.compare({"ours": ("least-added", False)}, 15.0, 1.5, 4)
-    assert [(one.name, one.failed) for one in found] == [("ours", 0)]
-    assert found[0].real == pytest.approx(found[0].simulated, rel=0.35)
+def test_a_real_gateway_before_real_servers_is_as_simulated() -> None:
+    rivals = {name: RIVALS[name] for name in (RR, OURS)}
+    turns, ours = routing_real.compare(rivals, 15.0, 1.5, 4, lambda text: None)
+    assert [(one.name, one.failed) for one in (turns, ours)] == [(RR, 0), (OURS, 0)]
+    assert turns.offered == ours.offered
+    assert max(turns.shares) - min(turns.shares) <= 1.01 / turns.offered, "each server in its turn"
+    assert turns.mean == pytest.approx(turns.simulated, rel=0.35)
+    assert ours.mean < turns.mean
+
+
+def test_the_weights_of_the_real_routes_are_those_that_are_said() -> None:
+    told = {name: routing_real.weights_of(one) for name, one in OF_GENERATIONS.items()}
+    assert told[WLC] == [1.0] * 4
+    assert told[EXACT] == [8.0, 4.0, 2.0, 1.0]
+    assert told["least-connections, stale weights"] == [4.0, 8.0, 2.0, 1.0]
+    assert told["least-connections, data sheet"] == [18.0, 7.9, 2.5, 1.0]
 
 
 def test_a_part_that_there_is_not_is_said() -> None:
-    with pytest.raises(BenchError, match="no part 'pols'; there are: pool, alike"):
+    with pytest.raises(BenchError, match="no part 'pols'; there are: pool, generations, alike"):
         routing.run(quick("pols"))

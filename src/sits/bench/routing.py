@@ -12,23 +12,33 @@ from sits.bench import BenchError, Outcome, Plan, routing_cluster, routing_found
 from sits.bench.environment import environment
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.page import Page, Section, Table, number
+from sits.bench.routing_bound import least_mean
 from sits.bench.routing_found import Beside, Points, Rates
 from sits.bench.routing_pool import (
     ALIKE,
+    EXACT,
     FAILING,
+    GENERATIONS,
     LOAD,
     MIXED,
+    OF_GENERATIONS,
     OURS,
     RIVALS,
     RR,
+    SHEET,
+    SHORT,
+    SHORT_TRAFFIC,
+    STALE,
     STEADY,
     TRAFFIC,
     WLC,
+    Told,
     World,
     at,
     even_of,
     peak_of,
 )
+from sits.bench.routing_world import Seen
 from sits.routing.policies import POLICIES, BoundedHash, TargetState
 from sits.routing.policies.fit import Roomiest, Tightest
 
@@ -36,17 +46,24 @@ Part = Callable[[Plan], tuple[list[Figure], list[Section]]]
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Of what the pool can do: where the curves have points."""
 SEED = 5
-REAL_RATE, REAL_SECONDS = 18.0, 10.0
-REAL = {
-    RR: ("round-robin", False),
-    "least-connections": ("least-connections", False),
-    WLC: ("least-connections", True),
-    OURS: ("least-added", False),
+REAL_RATE, REAL_SECONDS = 18.0, 40.0
+REAL: dict[str, Told] = {
+    RR: RIVALS[RR],
+    "weighted round-robin, exact weights": RIVALS["weighted round-robin, exact weights"],
+    WLC: RIVALS[WLC],
+    SHEET: OF_GENERATIONS[SHEET],
+    STALE: RIVALS[STALE],
+    EXACT: RIVALS[EXACT],
+    "peak-ewma": RIVALS["peak-ewma"],
+    "dynamic-weights": RIVALS["dynamic-weights"],
+    "least-expected": RIVALS["least-expected"],
+    OURS: RIVALS[OURS],
 }
+"""Slots are the same for all of the real servers: least-connections by slots has equal weights there."""
 
 
 def run(plan: Plan) -> Outcome:
-    """Measure all parts, or those in `plan.only`: pool, alike, gateways, cluster, real, cost.
+    """Measure all parts, or those in `plan.only`: pool, generations, alike, gateways, cluster, real, cost.
 
     Raises:
         BenchError: there is no such part, or a server does not start.
@@ -97,18 +114,37 @@ def _pool(plan: Plan) -> tuple[list[Figure], list[Section]]:
     for traffic in TRAFFIC:
         world = World(MIXED, traffic, _seeds(plan))
         for name in rivals:
-            if name == OURS:
-                continue
-            rate = min(LOAD * world.capacity, rates[traffic.name, name])
-            beside[traffic.name, name] = (rate, at(RIVALS[name], world, rate), at(RIVALS[OURS], world, rate))
-            rate = even[traffic.name, name]
-            last[traffic.name, name] = (rate, at(RIVALS[name], world, rate), at(RIVALS[OURS], world, rate))
+            if name != OURS:
+                rate = min(LOAD * world.capacity, rates[traffic.name, name])
+                beside[traffic.name, name] = _beside(RIVALS[name], world, rate)
+                last[traffic.name, name] = _beside(RIVALS[name], world, even[traffic.name, name])
     figures += routing_found.ratios(rates, beside, rivals)
     figures += routing_found.even(last, rivals)
     figures += routing_found.front(points, rivals)
     failing = World(MIXED, FAILING, _seeds(plan))
     black = {name: at(RIVALS[name], failing, LOAD * failing.capacity) for name in rivals}
     return figures, routing_found.pool_sections(rates, points, beside, last, black, rivals)
+
+
+def _beside(told: Told, world: World, rate: float) -> tuple[float, Seen, Seen, float]:
+    return rate, at(told, world, rate), at(RIVALS[OURS], world, rate), least_mean(world, rate)
+
+
+def _generations(plan: Plan) -> tuple[list[Figure], list[Section]]:
+    """The same three kinds of traffic before four generations of hardware."""
+    rivals = [RR, WLC, OURS] if plan.quick else list(OF_GENERATIONS)
+    rates: Rates = {}
+    beside: Beside = {}
+    for traffic in SHORT_TRAFFIC:
+        world = World(GENERATIONS, traffic, _seeds(plan), 20.0 if plan.quick else SHORT)
+        for name in rivals:
+            plan.say(f"  {traffic.name}: {name}")
+            rates[traffic.name, name] = peak_of(OF_GENERATIONS[name], world, 3 if plan.quick else 8)
+            if name != OURS:
+                rate = min(LOAD * world.capacity, rates[traffic.name, name] or 0.02 * world.capacity)
+                beside[traffic.name, name] = _beside(OF_GENERATIONS[name], world, rate)
+    figures = routing_found.ratios(rates, beside, rivals, "generations_")
+    return figures, [routing_found.generations_section(rates, beside, rivals)]
 
 
 def _alike(plan: Plan) -> tuple[list[Figure], list[Section]]:
@@ -131,10 +167,10 @@ def _gateways(plan: Plan) -> tuple[list[Figure], list[Section]]:
     for gateways in (1, 4, 16):
         for scrape in (0.0, 1.0):
             world = World(MIXED, STEADY, _seeds(plan)[:1] if plan.quick else _seeds(plan), gateways=gateways, scrape=scrape)
-            cells = [at(RIVALS[name], world, LOAD * world.capacity) for name in (WLC, OURS)]
+            cells = [at(RIVALS[name], world, LOAD * world.capacity) for name in (EXACT, OURS)]
             told = "every second" if scrape else "no"
             rows.append([str(gateways), told, *(number(value) for one in cells for value in (one.mean, one.p99))])
-    head = ["gateways", "metrics of the backends", f"{WLC}: mean s", "p99 s", f"{OURS}: mean s", "p99 s"]
+    head = ["gateways", "metrics of the backends", f"{EXACT}: mean s", "p99 s", f"{OURS}: mean s", "p99 s"]
     return [], [Section("Several gateways", routing_words.GATEWAYS, [Table(head, rows)])]
 
 
@@ -147,30 +183,13 @@ def _cluster(plan: Plan) -> tuple[list[Figure], list[Section]]:
 
 
 def _real(plan: Plan) -> tuple[list[Figure], list[Section]]:
-    """Four real servers."""
-    rivals = {name: REAL[name] for name in (RR, OURS)} if plan.quick else REAL
-    found = {one.name: one for one in routing_real.compare(rivals, REAL_RATE, 1.0 if plan.quick else REAL_SECONDS, SEED)}
-    off = max(abs(one.real / one.simulated - 1.0) for one in found.values())
-    failed = sum(one.failed for one in found.values())
-    figures = [
-        bounded(
-            "routing_real_mean_vs_round_robin",
-            found[RR].real / found[OURS].real,
-            "x",
-            routing_found.MEAN_RR,
-            f"four servers, {REAL_RATE:g} requests a second for each; {failed} failed",
-        ),
-        measured("routing_real_vs_simulated", 100.0 * off, "%", "the mean latency before real servers is off by so much at most"),
-    ]
-    if WLC in found:
-        ratio = found[WLC].real / found[OURS].real
-        figures.append(bounded("routing_real_mean_vs_weighted_least_connections", ratio, "x", routing_found.MEAN_WLC, "the same"))
-    head = ["policy", "real: mean s", "p99 s", "simulated: mean s", "p99 s"]
-    rows = [
-        [one.name, *(number(value) for value in (one.real, one.real_p99, one.simulated, one.simulated_p99))]
-        for one in found.values()
-    ]
-    return figures, [Section("Before real servers", routing_words.REAL, [Table(head, rows)])]
+    """A real gateway before four real servers."""
+    rivals = {name: REAL[name] for name in (RR, WLC, OURS)} if plan.quick else REAL
+    found = {
+        one.name: one for one in routing_real.compare(rivals, REAL_RATE, 1.0 if plan.quick else REAL_SECONDS, SEED, plan.say)
+    }
+    figures, section = routing_found.real(found, REAL_RATE, os.getloadavg()[0])
+    return figures, [section]
 
 
 def _cost(plan: Plan) -> tuple[list[Figure], list[Section]]:
@@ -212,6 +231,7 @@ def _microseconds(call: Callable[[], object], loops: int) -> float:
 
 PARTS: dict[str, Part] = {
     "pool": _pool,
+    "generations": _generations,
     "alike": _alike,
     "gateways": _gateways,
     "cluster": _cluster,

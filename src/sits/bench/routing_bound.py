@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 from math import inf
 
 from sits.bench.routing_pool import LENGTHS, World
@@ -19,9 +20,7 @@ from sits.bench.routing_world import Ask, Backend, Trouble, asks
 
 def least_mean(world: World, rate: float) -> float:
     """Seconds: no policy has a lower mean in the long run; mean of the same traces. Infinite beyond what the pool can do."""
-    return statistics.fmean(
-        _least(world, rate, asks(world.traffic, LENGTHS, rate, world.seconds, seed)) for seed in world.seeds
-    )
+    return statistics.fmean(_least(world, rate, asks(world.traffic, LENGTHS, rate, world.seconds, seed)) for seed in world.seeds)
 
 
 def _least(world: World, rate: float, trace: Sequence[Ask]) -> float:
@@ -51,4 +50,4 @@ def _gains(backend: Backend, trace: Sequence[Ask]) -> list[float]:
     """Answers a second that each further one under way adds."""
     work = statistics.fmean(ask.more * backend.work(ask.prompt, ask.answer) for ask in trace)
     given = [count * backend.speed(count) / work for count in range(backend.slots + 1)]
-    return [after - before for before, after in zip(given, given[1:], strict=False)]
+    return [after - before for before, after in pairwise(given)]

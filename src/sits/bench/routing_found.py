@@ -10,6 +10,8 @@ from sits.bench.page import Section, Table, number
 from sits.bench.plot import Curve, Plot
 from sits.bench.routing_cluster import Placed
 from sits.bench.routing_pool import (
+    EXACT,
+    GENERATIONS,
     INFORMED,
     KNOWING,
     LIMIT,
@@ -17,27 +19,42 @@ from sits.bench.routing_pool import (
     MIXED,
     OURS,
     RR,
+    SHEET,
+    STALE,
     STEADY,
     TRAFFIC,
     WLC,
     World,
     capacities,
 )
-from sits.bench.routing_words import CLUSTER, COMPARED, EVEN_TEXT, FAILING_TEXT, SETUP, TRAFFIC_TEXT
-from sits.bench.routing_world import Seen
+from sits.bench.routing_real import Compared
+from sits.bench.routing_words import (
+    CLUSTER,
+    COMPARED,
+    EVEN_TEXT,
+    FAILING_TEXT,
+    GENERATIONS_TEXT,
+    REAL,
+    SETUP,
+    TRAFFIC_TEXT,
+    WHICH,
+)
+from sits.bench.routing_world import Backend, Seen
 
 Rates = dict[tuple[str, str], float]
 """(traffic, policy) -> peak rate."""
 Points = dict[tuple[str, str, float], Seen]
 """(traffic, policy, share of the pool's capacity) -> what clients saw."""
-Beside = dict[tuple[str, str], tuple[float, Seen, Seen]]
-"""(traffic, policy) -> the rate at which it is compared with ours, it, ours."""
+Beside = dict[tuple[str, str], tuple[float, Seen, Seen, float]]
+"""(traffic, policy) -> the rate at which it is compared with ours, it, ours, the least mean that any policy can have there."""
 MEAN_RR, MEAN_WLC, PEAK_RR, PEAK_WLC = ">= 2.18", ">= 1.44", ">= 1.26", ">= 1.13"
 LABELS = {
     RR: "round_robin",
     WLC: "weighted_least_connections",
+    EXACT: "wlc_exact",
+    STALE: "wlc_stale",
+    SHEET: "wlc_data_sheet",
     "least-connections": "least_connections",
-    "least-connections, slots as weights": "slots_least_connections",
     "peak-ewma": "peak_ewma",
     "dynamic-weights": "dynamic_weights",
     KNOWING: "all_knowing",
@@ -45,44 +62,53 @@ LABELS = {
 DRAWN = {
     RR: "round-robin",
     "dynamic-weights": "dynamic",
-    "peak-ewma": "peak-ewma",
     "least-connections": "least-conn.",
-    WLC: "lc, exact",
+    WLC: "lc, slots",
+    EXACT: "lc, exact",
     OURS: "least-added",
 }
 """In the plots, and what they are called there."""
 
 
-def ratios(rates: Rates, beside: Beside, rivals: Sequence[str]) -> list[Figure]:
+def ratios(rates: Rates, beside: Beside, rivals: Sequence[str], scene: str = "") -> list[Figure]:
     """Ours beside each: the worst of the three kinds of traffic counts."""
     figures = []
     for name in (one for one in LABELS if one in rivals):
-        means = {t.name: beside[t.name, name][1].mean / beside[t.name, name][2].mean for t in TRAFFIC}
-        tails = {t.name: beside[t.name, name][1].p99 / beside[t.name, name][2].p99 for t in TRAFFIC}
-        peaks = {t.name: rates[t.name, OURS] / rates[t.name, name] if rates[t.name, name] else None for t in TRAFFIC}
-        for what, found, bounds in (
-            ("mean", means, {RR: MEAN_RR, WLC: MEAN_WLC}),
-            ("p99", tails, {}),
-            ("peak", peaks, {RR: PEAK_RR, WLC: PEAK_WLC}),
-        ):
-            known = [value for value in found.values() if value is not None]
-            worst = min(known) if known else None
-            detail = "; ".join(f"{traffic} {number(value)}" for traffic, value in found.items())
-            label = f"routing_{what}_vs_{LABELS[name]}"
-            if name in bounds:
-                figures.append(bounded(label, worst, "x", bounds[name], detail))
-            else:
-                figures.append(measured(label, worst, "x", detail))
+        known = {t.name: beside[t.name, name] for t in TRAFFIC}
+        means = {traffic: other.mean / ours.mean for traffic, (_, other, ours, _) in known.items()}
+        most = {traffic: other.mean / least for traffic, (_, other, _, least) in known.items()}
+        tails = {traffic: other.p99 / ours.p99 for traffic, (_, other, ours, _) in known.items()}
+        peaks = {t.name: rates[t.name, OURS] / rates[t.name, name] for t in TRAFFIC if rates[t.name, name]}
+        label = f"{scene}{{}}_vs_{LABELS[name]}"
+        held = {RR: (MEAN_RR, PEAK_RR), WLC: (MEAN_WLC, PEAK_WLC)}.get(name)
+        figures += [
+            _worst(label.format("mean"), means, held[0] if held else None, most),
+            _worst(label.format("peak"), peaks, held[1] if held else None),
+            _worst(label.format("p99"), tails, None),
+        ]
+        if held:
+            figures.append(_worst(label.format("mean_possible"), most, None))
     return sorted(figures, key=lambda figure: figure.bound is None)
+
+
+def _worst(name: str, found: dict[str, float], bound: str | None, most: dict[str, float] | None = None) -> Figure:
+    """The least of them; `most` is what any policy could have."""
+    beyond = {traffic: f" (at most {number(value)})" for traffic, value in (most or {}).items()}
+    detail = "; ".join(f"{traffic} {number(value)}{beyond.get(traffic, '')}" for traffic, value in found.items())
+    worst = min(found.values()) if found else None
+    if bound is None:
+        return measured(f"routing_{name}", worst, "x", detail)
+    return bounded(f"routing_{name}", worst, "x", bound, detail)
 
 
 def even(last: Beside, rivals: Sequence[str]) -> list[Figure]:
     """The means at the highest rate at which the other one gives as many answers."""
     figures = []
     for name in (one for one in LABELS if one in rivals):
-        found = {t.name: last[t.name, name][1].mean / last[t.name, name][2].mean for t in TRAFFIC}
-        detail = "; ".join(f"{traffic} {number(value)}" for traffic, value in found.items())
-        figures.append(measured(f"routing_mean_last_even_vs_{LABELS[name]}", min(found.values()), "x", detail))
+        known = {t.name: last[t.name, name] for t in TRAFFIC}
+        found = {traffic: other.mean / ours.mean for traffic, (_, other, ours, _) in known.items()}
+        most = {traffic: other.mean / least for traffic, (_, other, _, least) in known.items()}
+        figures.append(_worst(f"mean_last_even_vs_{LABELS[name]}", found, None, most))
     return figures
 
 
@@ -111,7 +137,7 @@ def pool_sections(
     rates: Rates, points: Points, beside: Beside, last: Beside, black: dict[str, Seen], rivals: Sequence[str]
 ) -> list[Section]:
     whole = World(MIXED, STEADY).capacity
-    sections = [Section("How it is measured", SETUP, [_backends()])]
+    sections = [Section("How it is measured", SETUP, [_backends(MIXED)]), Section("Which weighted least-connections", WHICH)]
     for traffic in TRAFFIC:
         head = ["policy", "mean s", "p50 s", "p99 s", "first content p99 s", "without answer %", "peak rate /s", "of capacity"]
         rows = []
@@ -119,13 +145,8 @@ def pool_sections(
             one, peak = points[traffic.name, name, LOAD], rates[traffic.name, name]
             cells = [one.mean, one.p50, one.p99, one.first_p99, 100.0 * one.drops, peak, peak / whole]
             rows.append([f"**{name}**" if name == OURS else name, *map(number, cells)])
-        sections.append(
-            Section(
-                f"{traffic.name.capitalize()} traffic",
-                TRAFFIC_TEXT[traffic.name],
-                [Table(head, rows), _drawing(points, traffic.name, rivals)],
-            )
-        )
+        parts: list[Table | Plot] = [Table(head, rows), _drawing(points, traffic.name, rivals)]
+        sections.append(Section(f"{traffic.name.capitalize()} traffic", TRAFFIC_TEXT[traffic.name], parts))
     sections.append(Section("Side by side, at equal throughput", COMPARED, [_compared(beside, rivals)]))
     sections.append(Section("Side by side, at the last rate with equal throughput", EVEN_TEXT, [_compared(last, rivals)]))
     rows = [[name, *map(number, (one.mean, one.p99, 100.0 * one.drops, 100.0 * one.shares[0]))] for name, one in black.items()]
@@ -146,10 +167,23 @@ def _drawing(points: Points, traffic: str, rivals: Sequence[str]) -> Plot:
     return Plot(f"front-{traffic}", title, "answers a second", "mean seconds", curves, log=True)
 
 
-def _backends() -> Table:
+def generations_section(rates: Rates, beside: Beside, rivals: Sequence[str]) -> Section:
+    """The pool of four generations: each where it is compared with ours."""
     rows = []
-    for backend in dict.fromkeys(MIXED):
-        cells = [MIXED.count(backend), backend.slots, backend.reads, backend.writes, capacities([backend])[0]]
+    for name in (one for one in rivals if one != OURS):
+        for traffic in TRAFFIC:
+            rate, other, ours, least = beside[traffic.name, name]
+            peak = rates[traffic.name, name]
+            cells = [peak, rates[traffic.name, OURS], rate, other.mean, ours.mean, least, other.p99, ours.p99]
+            rows.append([name, traffic.name, *map(number, cells)])
+    head = ["policy", "traffic", "peak rate /s", "ours", "compared at", "mean s", "ours", "at least", "p99 s", "ours"]
+    return Section("Four generations of hardware", GENERATIONS_TEXT, [_backends(GENERATIONS), Table(head, rows)])
+
+
+def _backends(pool: Sequence[Backend]) -> Table:
+    rows = []
+    for backend in dict.fromkeys(pool):
+        cells = [pool.count(backend), backend.slots, backend.reads, backend.writes, capacities([backend])[0]]
         rows.append([backend.name, *map(number, cells)])
     return Table(["backend", "how many", "slots", "prompt tokens/s", "answer tokens/s", "capacity /s"], rows)
 
@@ -158,10 +192,23 @@ def _compared(beside: Beside, rivals: Sequence[str]) -> Table:
     rows = []
     for name in (one for one in rivals if one != OURS):
         for traffic in TRAFFIC:
-            rate, other, ours = beside[traffic.name, name]
-            cells = [rate, other.throughput, ours.throughput, other.mean, ours.mean, other.mean / ours.mean, other.p99 / ours.p99]
+            rate, other, ours, least = beside[traffic.name, name]
+            cells = [rate, other.throughput, ours.throughput, other.mean, ours.mean, least]
+            cells += [other.mean / ours.mean, other.mean / least, other.p99 / ours.p99]
             rows.append([name, traffic.name, *map(number, cells)])
-    head = ["policy", "traffic", "rate /s", "throughput", "ours", "mean s", "ours", "mean, times", "p99, times"]
+    head = [
+        "policy",
+        "traffic",
+        "rate /s",
+        "throughput",
+        "ours",
+        "mean s",
+        "ours",
+        "at least",
+        "mean, times",
+        "at most",
+        "p99, times",
+    ]
     return Table(head, rows)
 
 
@@ -201,3 +248,52 @@ def cluster(plain: Sequence[Placed], tight: Sequence[Placed]) -> tuple[list[Figu
         rows.append([name, *(number(statistics.fmean(column)) for column in columns)])
     head = ["placed by", "waited ms, mean", "p99", "still waiting at the end", "fragmented %", "us a choice"]
     return figures, [Section("A thousand nodes", CLUSTER, [Table(head, rows)])]
+
+
+def real(found: dict[str, Compared], rate: float, load: float) -> tuple[list[Figure], Section]:
+    """Through a gateway, before real servers."""
+    ours = found[OURS]
+    figures = []
+    for name, label, bound in ((RR, "round_robin", MEAN_RR), (WLC, "weighted_least_connections", MEAN_WLC)):
+        if name in found:
+            other = found[name]
+            ratio = other.mean / ours.mean
+            detail = f"{number(other.mean)} s and {number(ours.mean)} s; {rate:g} requests a second for each"
+            figures.append(bounded(f"routing_real_mean_vs_{label}", ratio, "x", bound, detail))
+            figures.append(measured(f"routing_real_p99_vs_{label}", other.p99 / ours.p99, "x"))
+            even = f"{number(ours.throughput)} and {number(other.throughput)} answers a second"
+            figures.append(measured(f"routing_real_throughput_vs_{label}", ours.throughput / other.throughput, "x", even))
+    for name in (EXACT, STALE, SHEET):
+        if name in found:
+            figures.append(measured(f"routing_real_mean_vs_{LABELS[name]}", found[name].mean / ours.mean, "x"))
+    failed = sum(one.failed for one in found.values())
+    offered = sum(one.offered for one in found.values())
+    off = max(abs(one.mean / one.simulated - 1.0) for one in found.values())
+    late = max(one.late for one in found.values())
+    figures += [
+        bounded("routing_real_failed", failed, "requests", "== 0", f"of {offered:,}, whichever policy"),
+        measured("routing_real_vs_simulated", 100.0 * off, "%", "the mean latency before real servers is off by so much at most"),
+        measured("routing_real_late", 1e3 * late, "ms", "so late were requests sent, 99th percentile of the worst policy"),
+        measured("routing_real_load", load, "", "load of the machine while it ran, mean of the last minute"),
+    ]
+    rows = []
+    for one in found.values():
+        name = f"**{one.name}**" if one.name == OURS else one.name
+        cells = [one.mean, one.p50, one.p99, one.throughput, one.failed]
+        cells += [100.0 * one.shares[0], 100.0 * one.shares[-1], one.simulated, one.simulated_p99]
+        rows.append([name, *map(number, cells)])
+    head = [
+        "policy",
+        "mean s",
+        "p50 s",
+        "p99 s",
+        "answers /s",
+        "failed",
+        "% to fastest",
+        "% to slowest",
+        "simulated: mean s",
+        "p99 s",
+    ]
+    return sorted(figures, key=lambda figure: figure.bound is None), Section(
+        "A real gateway before real servers", REAL, [Table(head, rows)]
+    )

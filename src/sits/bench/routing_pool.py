@@ -35,7 +35,12 @@ def of_data_sheet(name: str, gb_per_second: float, tera_flops: float, memory_gb:
     return Backend(name, slots, _USED * tera_flops * 1e12 / _PER_TOKEN, gb_per_second / _WEIGHED)
 
 
-SHEETS = (("B200", 8000.0, 2250.0, 192.0), ("H100", 3350.0, 989.0, 80.0), ("A100", 2039.0, 312.0, 80.0), ("V100", 900.0, 125.0, 32.0))
+SHEETS = (
+    ("B200", 8000.0, 2250.0, 192.0),
+    ("H100", 3350.0, 989.0, 80.0),
+    ("A100", 2039.0, 312.0, 80.0),
+    ("V100", 900.0, 125.0, 32.0),
+)
 """Four generations: GB/s, dense 16-bit TFLOPS, GB of memory. NVIDIA's data sheets."""
 GENERATIONS = tuple(of_data_sheet(*sheet) for sheet in SHEETS for _ in range(2))
 SHORT = 100.0
@@ -49,8 +54,8 @@ TRAFFIC = (STEADY, BURSTY, DEGRADING)
 SHORT_TRAFFIC = (STEADY, BURSTY, Traffic("degrading", troubles=(Trouble(0, SHORT / 3, SHORT * 2 / 3, slow=4.0),)))
 """The same three, for traces of `SHORT` seconds."""
 LIMIT = 45.0
-"""Seconds within which 99 of 100 whole answers must come at a rate that counts as carried, where the slowest backend is `small`: a
-little more than it takes for the 99th longest answer, alone. Less where the slowest one is quicker."""
+"""Seconds within which 99 of 100 whole answers must come at a rate that counts as carried, where the slowest backend is `small`:
+a little more than it takes for the 99th longest answer, alone. Less where the slowest one is quicker."""
 MOST_DROPS = 0.01
 LOAD = 0.7
 """Of what the pool can do: where latencies are compared, or at the peak of the other policy where that is lower."""

@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class Compared(msgspec.Struct, frozen=True):
     p50: float
     p99: float
     throughput: float
-    """Whole answers a second, from the first request to the last answer."""
+    """Whole answers a second, of those that came before the last request was sent."""
     shares: tuple[float, ...]
     """Of the requests, by server, the fastest first."""
     late: float
@@ -83,7 +83,7 @@ def weights_of(told: Told) -> list[float]:
     return {"capacity": exact, "stale": stale(exact)}.get(told.weights, [1.0] * len(DELAYS))
 
 
-def compare(rivals: dict[str, Told], rate: float, seconds: float, seed: int) -> list[Compared]:
+def compare(rivals: dict[str, Told], rate: float, seconds: float, seed: int, say: Callable[[str], None]) -> list[Compared]:
     """All of them, before the same servers.
 
     Raises:
@@ -102,6 +102,7 @@ def compare(rivals: dict[str, Told], rate: float, seconds: float, seed: int) -> 
         _await_routes(gateway, len(rivals))
         found = []
         for number, (name, told) in enumerate(rivals.items()):
+            say(f"  {name}")
             rows = uvloop.run(_drive(gateway.port, _route(number), trace))
             weights = weights_of(told)
             found.append(_compared(name, rows, Simulation(POOL, [POLICIES[told.policy]()], weights, (), seed).run(trace)))
@@ -112,6 +113,7 @@ def _compared(name: str, rows: Sequence[_Took], simulated: Seen) -> Compared:
     took = sorted(row.seconds if row.ok else GRACE for row in rows)
     late = sorted(row.late for row in rows)
     whole = sum(row.ok for row in rows)
+    last = max(row.over - row.seconds for row in rows)
     return Compared(
         name=name,
         offered=len(rows),
@@ -119,7 +121,7 @@ def _compared(name: str, rows: Sequence[_Took], simulated: Seen) -> Compared:
         mean=sum(took) / len(took),
         p50=_at(took, 0.5),
         p99=_at(took, 0.99),
-        throughput=whole / max(row.over for row in rows),
+        throughput=sum(row.ok and row.over <= last for row in rows) / last,
         shares=tuple(sum(row.target == number for row in rows) / len(rows) for number in range(len(DELAYS))),
         late=_at(late, 0.99),
         simulated=simulated.mean,

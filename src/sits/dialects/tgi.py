@@ -90,6 +90,7 @@ def _parameters(ask: Ask) -> dict[str, Any]:
         "seed": sampling.seed,
         "stop": list(sampling.stop) or None,
         "details": True,
+        "adapter_id": ask.adapter or None,
     }
     if sampling.logprobs and sampling.top_logprobs:
         said["top_n_tokens"] = sampling.top_logprobs

@@ -42,7 +42,7 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         x.requested,
         x.key.name if x.key is not None else None,
         route,
-        target.upstream_model if target is not None else "",
+        x.served(target) if target is not None else "",
         target.name if target is not None else "",
         x.stream,
         [try_of(attempt) for attempt in x.attempts],

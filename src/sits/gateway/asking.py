@@ -10,6 +10,7 @@ from time import perf_counter
 from sits import dialects
 from sits.engines.base import Headers
 from sits.gateway import spine
+from sits.gateway.billing import bill
 from sits.gateway.drive import Drive
 from sits.gateway.exchange import Exchange
 from sits.gateway.running import run
@@ -67,9 +68,10 @@ async def ask(
     *,
     key: KeyIdentity | None = None,
     behind: str = "probe",
+    called: str = "",
 ) -> bytes:
     """The body of the answer of this target and no other. `who` asks, for the record; `key` is whose it is in the ledger, and
-    `behind` why it is asked.
+    `behind` why it is asked. In the books it stands as asked for by the name `called`, or that of the target.
 
     Raises:
         SitsError: what the model server said, or why it was not reached.
@@ -83,7 +85,7 @@ async def ask(
     service.live.add(x)
     x.table.live += 1
     wire.listener = x
-    x.drive = Drive(_serve(x, target))
+    x.drive = Drive(_serve(x, target, called))
     try:
         status, answer = await wire.done
     except asyncio.CancelledError:
@@ -98,17 +100,29 @@ async def ask(
     return answer
 
 
-async def _serve(x: Exchange, target: Target) -> None:
+async def _serve(x: Exchange, target: Target, called: str) -> None:
     try:
         spine.understand(x)
-        spine.plan(x)
+        spine.find(x)
         # Whoever has taken its place, and whatever breakers say: it is this one that is wanted.
         x.plan = Plan((target,))
-        spine.answer(x, await run(x))
+        attempt = await run(x)
+        _book(x, None, called)
+        spine.answer(x, attempt)
     except SitsError as error:
+        _book(x, error, called)
         spine.refuse(x, error)
     except Exception:
         _log.exception("a defect while asking a model", extra={"request_id": x.id})
         spine.refuse(x, SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {x.id}"))
     finally:
+        x.requested = called or x.requested
         spine.record(x)
+
+
+def _book(x: Exchange, error: SitsError | None, called: str) -> None:
+    """Put it into the ledger by its name there. The head of its answer, which nobody reads, knows only what can be asked for."""
+    if called:
+        asked, x.requested = x.requested, called
+        bill(x, error)
+        x.requested = asked

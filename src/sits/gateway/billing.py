@@ -68,7 +68,7 @@ def _entry(x: Exchange, attempt: Attempt | None, number: int, final: bool, outco
         x.requested,
         target.name if target is not None else "",
         target.provider if target is not None else "",
-        target.upstream_model if target is not None else "",
+        x.served(target) if target is not None else "",
         x.operation,
         x.wall + (begun - x.admitted),
         x.id,

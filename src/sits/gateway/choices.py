@@ -63,7 +63,9 @@ class _Compiling:
             name = rule.policy or self._policy(spec, rule.backends)
             rules.append((Rule(index, rule, watch), self._pool(spec, backends, name, rule.name, watch)))
         sieve = self._sieve([pool, *(own for _, own in rules)], fallbacks, spec)
-        return Choice(route, pool, fallbacks, spec.attempts, rules, sieve, thinks=self._thinks)
+        choice = Choice(route, pool, fallbacks, spec.attempts, rules, sieve, thinks=self._thinks)
+        choice.rate = self._standing.rates.setdefault(self._name, choice.rate)
+        return choice
 
     def _policy(self, spec: RouteSpec, backends: Sequence[Backend]) -> str:
         if spec.policy is not None:

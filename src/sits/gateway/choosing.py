@@ -7,7 +7,8 @@ from time import perf_counter
 import msgspec
 
 from sits.gateway.exchange import Exchange
-from sits.gateway.facts import facts_of
+from sits.gateway.facts import ADAPTER, facts_of
+from sits.inner.errors import Code, SitsError
 from sits.routing.plan import NOBODY, Choice, Plan
 from sits.routing.target import operation_capability
 from sits.routing.units import gathered, left_out, prompt_tokens
@@ -39,7 +40,15 @@ def choose(x: Exchange, choice: Choice, needs: frozenset[str]) -> frozenset[str]
 
 
 def planned(x: Exchange, choice: Choice, needs: frozenset[str], out: frozenset[str]) -> Plan:
-    """By all that is known of the request, where its route looks at that."""
+    """By all that is known of the request, where its route looks at that.
+
+    Raises:
+        SitsError: as `choose`.
+    """
+    if not choice.thinks and x.request.headers.get(ADAPTER):
+        # A name of which one model has adapters is looked into; here none has.
+        message = f"nothing behind {choice.name!r} has adapters, and {ADAPTER.decode()} asks for one"
+        raise SitsError(Code.UNSUPPORTED, message, param=ADAPTER.decode())
     tracing = x.service.tracing
     wanted = tracing is not None and not x.behind and tracing.wanted(x.id)
     if choice.thinks:

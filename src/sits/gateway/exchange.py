@@ -17,7 +17,7 @@ from sits.dialects.peek import Peek
 from sits.engines.base import Headers
 from sits.gateway.burst import Burst
 from sits.gateway.drive import Drive, Moment
-from sits.gateway.wire import Request, Wire
+from sits.gateway.wire import Request, Wire, lines_of
 from sits.inner.ask import Ask, Operation
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import NEVER
@@ -246,7 +246,17 @@ class Exchange:
 
     def label(self, target: Target) -> Identity:
         """How an answer is labelled that we write ourselves."""
-        return Identity(self.id, target.upstream_model, int(self.wall))
+        return Identity(self.id, self.served(target), int(self.wall))
+
+    def served(self, target: Target) -> str:
+        """The id by which a target's server is asked: its model's, or that of the adapter that the request wants."""
+        return target.asked_as(self.facts.adapter) if self.facts is not None else target.upstream_model
+
+    def told(self, target: Target) -> bytes:
+        """What the answer says of a target, in wire form."""
+        if self.facts is None or not self.facts.adapter or (served := self.served(target)) == target.upstream_model:
+            return target.told
+        return lines_of([(b"x-sits-served", served.encode()), (b"x-sits-target", target.name.encode())])
 
     def bridge(self, target: Target) -> Translation:
         ask = self.ask()
@@ -331,7 +341,7 @@ class Exchange:
                 # A name that we know; what a client made up never becomes a header.
                 self.table.requested[self.requested] if self.choice is not None else b"",
                 # Of a lower rung no target said anything, though its attempts took their time.
-                attempt.target.told if attempt is not None and self.rung is None else b"",
+                self.told(attempt.target) if attempt is not None and self.rung is None else b"",
                 self.more + self.tint.lines + (self._stands_in(attempt) if self.stand_ins is not None else b""),
                 len(self.attempts),
                 parts.gateway * 1e3,

@@ -30,6 +30,7 @@ def gathered(x: Exchange, choice: Choice) -> Facts:
     facts = Facts(x.operation, x.peek.needs if x.peek is not None else frozenset(), headers, x.request.body)
     if x.key is not None:
         facts.key, facts.team = x.key.name, x.key.team
+    facts.requested = x.requested
     facts.priority = x.priority
     facts.colour = "" if x.tint.plain else x.tint.colour
     facts.session = headers.get(SESSION, b"")

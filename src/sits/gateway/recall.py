@@ -149,6 +149,9 @@ class Caches:
         tenant = x.key.name if x.key is not None else None
         ground = grounding(headers)
         words = headers.get(b"anthropic-beta", b"")
+        if x.facts is not None and x.plan is not None and (x.facts.adapter or x.plan.rule):
+            # Others answer there, or the same ones otherwise.
+            words += b"\0%b\0%b" % (x.facts.adapter.encode(), x.plan.rule.encode())
         if ground is not NOWHERE:
             words += b"\0" + ground.words
         place = partition(route.policy, x.operation, route.route, route.models, tenant, words)
@@ -350,7 +353,7 @@ class Recall:
     def lines(self, answer: Answer, now: float) -> bytes:
         """What the head of the answer says of where it is from, once `x.cache` is set."""
         target = self._x.table.targets.get(answer.model)
-        told = target.told if target is not None else b""
+        told = self._x.told(target) if target is not None else b""
         return b"%bx-sits-cache: %b\r\nage: %d\r\n" % (told, self._x.cache.encode(), answer.age(now))
 
     def body(self, answer: Answer) -> bytes | None:

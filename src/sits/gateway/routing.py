@@ -19,6 +19,7 @@ from sits.engines.base import Engine
 from sits.gateway.feedback_pages import TOPIC as FEEDBACK
 from sits.gateway.feedback_pages import FeedbackPages
 from sits.gateway.fitting import Chunks, complete_answer, fit_in
+from sits.gateway.judging import Judging
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.plugging import Plugging
 from sits.gateway.siblings import Siblings, Topic
@@ -83,7 +84,12 @@ class Routing:
         self.tokens = Tokens()
         service.fits, service.completes, service.tokens = self._fit, complete_answer, self.tokens
         self._siblings: Siblings | None = None
-        self._feedback = FeedbackPages(self.outcomes, self._brothers)
+        self.judging = Judging(
+            service, self.outcomes, busy=lambda: any(gate.overloaded for gate in service.standing.gates.values())
+        )
+        service.judging = self.judging
+        service.before_drain.append(self.judging.aclose)
+        self._feedback = FeedbackPages(service, self.outcomes, self.judging, self._brothers)
         self.topics: dict[str, Topic] = {FEEDBACK: self._feedback.here}
         self._learn_at = self._save_at = 0.0
         service.understanding, service.outcomes = self.understanding, self.outcomes
@@ -114,6 +120,7 @@ class Routing:
             if spec is not None and spec.learning is not None:
                 learning[name] = Declared(spec, prices_of(table, name) if spec.learning.over == "target" else None)
         self.outcomes.declare(learning)
+        self.judging.retain(frozenset(learning))
         telling: Mapping[str, Telling] = {
             name: Telling(model.spec.vitals, model.spec.health) for name, model in snapshot.models.items()
         }
@@ -159,6 +166,7 @@ class Routing:
 
     async def aclose(self) -> None:
         """End all of it; what was learned is kept."""
+        await self.judging.aclose()
         if self.outcomes.any:
             await self._save()
         await self.vitals.aclose()

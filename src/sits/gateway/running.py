@@ -183,6 +183,10 @@ def end(x: Exchange, attempt: Attempt) -> None:
         x.attempt = None
 
 
+LATE = frozenset((Code.UPSTREAM_TIMEOUT, Code.STREAM_STALLED))
+"""Ends of attempts that did not come in time: they took at least as long as was waited."""
+
+
 def leave(x: Exchange, attempt: Attempt, error: SitsError | None) -> None:
     """It is no longer under way with its target; what it says of how quick that is."""
     if not attempt.among:
@@ -196,17 +200,23 @@ def leave(x: Exchange, attempt: Attempt, error: SitsError | None) -> None:
         state.ended(over, over - attempt.sent, attempt.among, True, first, float(units))
         if x.facts is not None:
             x.service.standing.latencies.note(attempt.target.name, over - attempt.sent, over)
-    elif ok is None:
-        state.left(over)
+    elif ok is None or (error is not None and error.remedy is Remedy.FIX_REQUEST):
+        state.left(over)  # What is the client's fault says nothing of a target.
     else:
         state.ended(over, over - attempt.sent, attempt.among, False)
     attempt.among = 0
     pool = x.plan.pool if x.plan is not None else None
     if pool is not None and pool.notes:
         adapter = None
-        if x.facts is not None and x.facts.adapter and ok is not None:
-            adapter = error is None or error.code is not Code.MODEL_NOT_FOUND
-        pool.answered(attempt.target, error is None, over - attempt.sent, over, adapter)
+        if ok is not None and attempt.status and x.served(attempt.target) != attempt.target.upstream_model:
+            adapter = not unloaded(x, attempt)
+        late = error is not None and error.code in LATE
+        pool.answered(attempt.target, error is None, over - attempt.sent, over, adapter, late=late)
+
+
+def unloaded(x: Exchange, attempt: Attempt) -> bool:
+    """Whether the server does not know the adapter that it was asked for."""
+    return attempt.status == 404 and x.served(attempt.target) != attempt.target.upstream_model
 
 
 def unsupported(x: Exchange) -> SitsError:
@@ -318,7 +328,7 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
     if target.contract is not None:
         target.contract.check_request(x.request.body)
     dialect, stream = target.dialect, x.peek.stream
-    upstream = model_of(x, target)
+    upstream = x.served(target)
     path = dialect.relays.get(x.operation)
     if stream and x.conduct is not None and x.conduct.continues:
         return continuable(x, target)
@@ -335,18 +345,14 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         if x.operation in ANTHROPIC and ANTHROPIC_VERSION[0] not in x.request.headers:
             extra.append(ANTHROPIC_VERSION)
     else:
-        prepared = dialect.write(x.ask(), upstream)
+        ask = x.ask()
+        if upstream != target.upstream_model:
+            ask = msgspec.structs.replace(ask, adapter=upstream)
+        prepared = dialect.write(ask, upstream)
         path, body = prepared.path, prepared.body
         extra.extend(prepared.headers)
         translate = partial(x.bridge, target) if stream else None
     return Outgoing(b"POST", path.encode(), outbound(x, extra), body, target.fixed), translate
-
-
-def model_of(x: Exchange, target: Target) -> str:
-    """The id that the server is asked by: that of the adapter where the request wants one that it has loaded, as vLLM, SGLang and
-    TGI name them."""
-    adapter = x.facts.adapter if x.facts is not None else ""
-    return adapter if adapter and adapter in target.model.spec.adapters else target.upstream_model
 
 
 def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:
@@ -357,7 +363,7 @@ def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Tra
     """
     if x.continued is None:
         x.continued = Continued(x.ask(), x.client)
-    prepared, onset = x.continued.write(target.dialect, model_of(x, target), prefill="prefill" in target.capabilities)
+    prepared, onset = x.continued.write(target.dialect, x.served(target), prefill="prefill" in target.capabilities)
     headers = outbound(x, list(prepared.headers))
     request = Outgoing(b"POST", prepared.path.encode(), headers, prepared.body, target.fixed)
     return request, partial(x.leg, x.continued, target, onset)
@@ -391,7 +397,10 @@ def check(x: Exchange, attempt: Attempt) -> None:
     target = attempt.target
     try:
         if not 200 <= attempt.status < 300:
-            attempt.error = target.dialect.explain(attempt.status, x.error_headers, attempt.body)
+            attempt.error = error = target.dialect.explain(attempt.status, x.error_headers, attempt.body)
+            if unloaded(x, attempt) and error.remedy is Remedy.FIX_REQUEST:
+                # It is said to have the adapter: another one may have it indeed.
+                error.remedy = Remedy.TRY_ELSEWHERE
             return
         raw = attempt.body
         if x.operation in target.dialect.relays and x.continued is None:

@@ -28,6 +28,7 @@ from sits.gateway.shadowing import Shadowing
 from sits.gateway.standing import Standing
 from sits.gateway.substituting import Substituting
 from sits.gateway.table import Table
+from sits.gateway.thinking import settle
 from sits.gateway.wire import Request, Wire
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from sits.gateway.attempt import Attempt
     from sits.gateway.counting import Fitness
     from sits.gateway.fitting import Chunks
+    from sits.gateway.judging import Judging
     from sits.gateway.tracing import Tracing
     from sits.gateway.understanding import Understanding
     from sits.gateway.units import Merging
@@ -113,6 +115,8 @@ class Service:
         """Counts prompts."""
         self.outcomes: Outcomes | None = None
         """What routes learn from."""
+        self.judging: Judging | None = None
+        """Asks models how good answers were."""
         self.tracing: Tracing | None = None
         """Records traffic, where Settings say so."""
         self.later: Later | None = None
@@ -188,6 +192,8 @@ class Service:
         if x.place is not None:
             leave(x, x.place)
         x.wire.listener = None
+        if x.learned is not None:
+            settle(x)
         self.books.take(x)
         if self._idle is not None and not self.live and not self._idle.done():
             self._idle.set_result(None)

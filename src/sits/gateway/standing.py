@@ -22,6 +22,7 @@ from sits.resources.choosing import RouteRule, While
 from sits.resources.kinds import Model, SettingsSpec
 from sits.routing.policies import TargetState, Usual
 from sits.routing.pool import LEFT_ALONE, NOBODY
+from sits.routing.rate import Rate
 from sits.routing.rule_watch import RuleWatch
 from sits.routing.scheduling.builtin import FILTERS, SCORES, MakeFilter, MakeScore
 from sits.routing.scheduling.scheduler import Scheduler
@@ -52,8 +53,8 @@ class Standing:
     """One process's. `now` is seconds of the monotonic clock."""
 
     __slots__ = (
-        "_registry", "_usual", "breakers", "clock", "costs", "gates", "heard", "latencies", "passing", "plugins", "rules",
-        "schedulers", "states", "switches", "vitals",
+        "_registry", "_usual", "breakers", "clock", "costs", "gates", "heard", "latencies", "passing", "plugins", "rates",
+        "rules", "schedulers", "states", "switches", "vitals",
     )  # fmt: skip
 
     def __init__(self, registry: Registry, *, wall: Callable[[], float], clock: Callable[[], float]) -> None:
@@ -67,6 +68,8 @@ class Standing:
         """Which model servers give the colour of traffic back."""
         self.states: dict[str, TargetState] = {}
         """How busy and how quick each model is, by name."""
+        self.rates: dict[str, Rate] = {}
+        """How many requests a second come, by route."""
         self.rules: dict[tuple[str, str], RuleWatch] = {}
         """What must hold of the targets of rules, by route and rule."""
         self.costs = CostSeen()
@@ -159,6 +162,8 @@ class Standing:
         routes = [choice.order for choice in table.names.values()]
         self.breakers.declare(targets, routes, settings.outliers, self.clock())
         self.passing.retain(table.snapshot.models)
+        for name in self.rates.keys() - table.snapshot.routes.keys():
+            del self.rates[name]
         declared = {(name, rule.name) for name, route in table.snapshot.routes.items() for rule in route.spec.rules}
         for key in self.rules.keys() - declared:
             del self.rules[key]

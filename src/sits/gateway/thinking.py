@@ -109,9 +109,7 @@ def learn(x: Exchange, facts: Facts, choice: Choice, insight: Insight, outcomes:
     """Let what came of earlier requests choose, and have what comes of this one known."""
     key = x.key.name if x.key is not None else None
     usual = insight.usual.get(facts.tier)
-    decision = outcomes.decide(
-        choice.name, x.id, key, load, facts.complexity, insight.arms, x.service.random(), facts.now, usual
-    )
+    decision = outcomes.decide(choice.name, x.id, key, load, facts.complexity, insight.arms, x.service.random(), facts.now, usual)
     x.learned = decision
     if insight.over_targets:
         facts.favoured = decision.choice.arm

@@ -132,6 +132,8 @@ class Ask(msgspec.Struct, frozen=True):
     include_usage: bool = False
     user: str | None = None
     extra: dict[str, Any] = {}
+    adapter: str = ""
+    """The adapter that is to answer, where the server has it; most are asked by its name in place of the model's."""
     prefix: str = ""
     """Text that the answer begins with already: the model goes on from it, and says only what follows. For conversations; a
     completion has such a text at the end of its prompt."""

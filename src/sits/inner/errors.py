@@ -116,7 +116,11 @@ CODES: dict[Code, CodeRow] = {
     ),
     Code.STREAM_BROKEN: CodeRow(502, Remedy.START_OVER, "The stream was cut after content had reached the client."),
     Code.STREAM_STALLED: CodeRow(504, Remedy.START_OVER, "A deadline passed after content had reached the client."),
-    Code.MODEL_UNAVAILABLE: CodeRow(503, Remedy.TRY_ELSEWHERE, "The model cannot be had: a local one could not be fetched, loaded or kept running, or none has the labels of the route."),
+    Code.MODEL_UNAVAILABLE: CodeRow(
+        503,
+        Remedy.TRY_ELSEWHERE,
+        "The model cannot be had: a local one was not fetched, loaded or kept running, or none has the labels of the route.",
+    ),
     Code.MODEL_DOES_NOT_FIT: CodeRow(
         503, Remedy.TRY_ELSEWHERE, "The local model needs more memory than there is; the message has the figures."
     ),

@@ -155,7 +155,7 @@ class Choice:
             fallbacks = [target for target in fallbacks if target in allowed]
         elif out or not facts.needs <= self.common:
             fallbacks = [target for target in fallbacks if _able(target, facts.needs, out, filtered)]
-        if pool.scheduler is not None:
+        if pool.scheduler is not None and pool.backends:
             targets, made = pool.scheduled(facts, out)
             picked: Picked | None = made
             assert made.decision is not None
@@ -187,8 +187,11 @@ class Choice:
         return Plan(targets[: self.attempts], picked, filtered, pool, facts, targets[0].name)
 
     def _nobody(self, filtered: Sequence[tuple[str, str]]) -> SitsError:
-        if not self._every:
-            return SitsError(Code.MODEL_UNAVAILABLE, f"no model has the labels that {self.name!r} asks for")
+        if not filtered:
+            spec = self.route.spec if self.route is not None else None
+            wanted = [one.select for one in spec.backends if one.select] if spec is not None else []
+            labels = " or ".join(", ".join(f"{name}={value}" for name, value in one.items()) for one in wanted)
+            return SitsError(Code.MODEL_UNAVAILABLE, f"no model has the labels that {self.name!r} asks for: {labels}")
         reasons = "; ".join(f"{target} {reason}" for target, reason in dict.fromkeys(filtered))
         return SitsError(Code.UNSUPPORTED, f"nothing behind {self.name!r} can answer this request: {reasons}")
 

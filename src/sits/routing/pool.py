@@ -89,13 +89,14 @@ class Pool:
         if candidate is not None and facts is not None and self.scheduler is not None:
             self.scheduler.reserve(facts, candidate)
 
-    def answered(self, target: Target, ok: bool, took: float, now: float, adapter: bool | None) -> None:
-        """It is over, after `took` seconds; `adapter` is whether an adapter that was asked for could be had (None: none was)."""
+    def answered(self, target: Target, ok: bool, took: float, now: float, adapter: bool | None, *, late: bool = False) -> None:
+        """It is over, after `took` seconds; `adapter` is whether an adapter that was asked for could be had (None: none was);
+        `late`: it was given up after so long."""
         candidate = self._by_name.get(target.name)
         if candidate is not None and self.scheduler is not None:
             self.scheduler.release(candidate, ok)
         if self.watch is not None and target in self.backends:
-            if ok:
+            if ok or late:
                 self.watch.note(took, now)
             if adapter is not None:
                 self.watch.note_load(adapter, now)
@@ -175,7 +176,7 @@ def ring_place(by: str, facts: Facts, header: bytes) -> float:
     elif by == "header":
         key = facts.headers.get(header, b"")
     elif by == "model":
-        key = facts.adapter.encode()
+        key = f"{facts.requested}\0{facts.adapter}".encode()
     else:
         key = facts.body[:PREFIX]
     return place(key) if key else facts.draw

@@ -56,6 +56,11 @@ class Target:
     state: TargetState = field(default_factory=TargetState)
     """How busy and how quick it is; outlives the snapshot."""
 
+    def asked_as(self, adapter: str) -> str:
+        """The id that its server is asked by: that of the adapter where the request wants one that it has loaded, as vLLM, SGLang
+        and TGI name them."""
+        return adapter if adapter and adapter in self.model.spec.adapters else self.upstream_model
+
 
 def capabilities_of(model: Model) -> frozenset[str]:
     """Declared capabilities, or the engine's usual ones."""

@@ -71,6 +71,7 @@ class Facts:
         "priority",
         "qps",
         "region",
+        "requested",
         "session",
         "stage",
         "team",
@@ -95,6 +96,8 @@ class Facts:
         self.colour: str = ""
         self.session: bytes = b""
         """What the client calls its session; empty where it says nothing."""
+        self.requested: str = ""
+        """The name that the client asked for."""
         self.region: str = ""
         self.adapter: str = ""
         self.domain: str = ""

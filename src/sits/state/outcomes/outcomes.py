@@ -71,8 +71,14 @@ class Outcomes:
             if there is None or there.declared != declared:
                 there = _Route(declared)
                 self._go_on(name, there)
+            there.declared = declared
             self._routes[name] = there
         self._loaded = {name: state for name, state in self._loaded.items() if name in self._routes}
+
+    def goes_by(self, route: str, spec: ComplexitySpec) -> bool:
+        """Whether a route learns, and by this."""
+        held = self._routes.get(route)
+        return held is not None and (held.declared.spec is spec or held.declared.spec == spec)
 
     def tier(self, route: str, load: float, complexity: float) -> str:
         """The tier by the rule of a route as it is now."""
