@@ -35,7 +35,14 @@ HARD = {
     "zh": "请逐步证明下面的算法会终止，分析其时间复杂度，并用表格与快速排序比较；如果 n > 1000，则设计一个优化版本：\n"
     "1. 拆分列表\n2. 分别排序\n3. 合并\n```python\ndef f(x):\n    return sorted(x)\n```",
 }
-LAW = ("can I sue my landlord", "is this contract valid", "我能起诉房东吗", "这份合同有效吗", "who pays the damages", "赔偿由谁承担")
+LAW = (
+    "can I sue my landlord",
+    "is this contract valid",
+    "我能起诉房东吗",
+    "这份合同有效吗",
+    "who pays the damages",
+    "赔偿由谁承担",
+)
 TIERS = {
     "tiny": {"models": ["small"]},
     "base": {"models": ["middle"]},
@@ -276,7 +283,11 @@ async def test_a_domain_that_is_not_declared_is_refused_with_the_nearest(tmp_pat
     async with (
         ScriptedServer(READY) as server,
         Gateway(
-            tmp_path, *DOMAINS, *trio(server.url), route("r", "small", "middle"), route("deaf", "middle", intent={"header": False})
+            tmp_path,
+            *DOMAINS,
+            *trio(server.url),
+            route("r", "small", "middle"),
+            route("deaf", "middle", intent={"header": False}),
         ) as gateway,
     ):
         body, said = asked("chat", EASY["en"]), {"x-sits-domain": "cod"}

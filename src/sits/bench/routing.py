@@ -45,6 +45,8 @@ from sits.routing.policies.fit import Roomiest, Tightest
 Part = Callable[[Plan], tuple[list[Figure], list[Section]]]
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Of what the pool can do: where the curves have points."""
+LEAST = 0.005
+"""Of what four generations can do: where the search for a peak begins. In turns, all are as fast as the oldest."""
 SEED = 5
 REAL_RATE, REAL_SECONDS = 18.0, 40.0
 REAL: dict[str, Told] = {
@@ -136,12 +138,12 @@ def _generations(plan: Plan) -> tuple[list[Figure], list[Section]]:
     rates: Rates = {}
     beside: Beside = {}
     for traffic in SHORT_TRAFFIC:
-        world = World(GENERATIONS, traffic, _seeds(plan), 20.0 if plan.quick else SHORT)
+        world = World(GENERATIONS, traffic, _seeds(plan), 10.0 if plan.quick else SHORT)
         for name in rivals:
             plan.say(f"  {traffic.name}: {name}")
-            rates[traffic.name, name] = peak_of(OF_GENERATIONS[name], world, 3 if plan.quick else 8)
+            rates[traffic.name, name] = peak_of(OF_GENERATIONS[name], world, 3 if plan.quick else 8, LEAST)
             if name != OURS:
-                rate = min(LOAD * world.capacity, rates[traffic.name, name] or 0.02 * world.capacity)
+                rate = min(LOAD * world.capacity, rates[traffic.name, name] or LEAST * world.capacity)
                 beside[traffic.name, name] = _beside(OF_GENERATIONS[name], world, rate)
     figures = routing_found.ratios(rates, beside, rivals, "generations_")
     return figures, [routing_found.generations_section(rates, beside, rivals)]

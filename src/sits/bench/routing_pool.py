@@ -222,12 +222,12 @@ def even_of(told: Told, ours: Told, world: World, steps: int) -> float:
     return highest if keeps_up(highest) else peak(keeps_up, 0.02 * world.capacity, highest, steps)
 
 
-def peak_of(told: Told, world: World, steps: int) -> float:
-    """The highest rate that it carries on the mean of the seeds."""
+def peak_of(told: Told, world: World, steps: int, low: float = 0.02) -> float:
+    """The highest rate that it carries on the mean of the seeds; 0 where it does not even carry `low` of the capacity."""
 
     def carries(rate: float) -> bool:
         seen = at(told, world, rate)
         return seen.p99 <= world.limit and seen.drops <= MOST_DROPS
 
     whole = world.capacity
-    return peak(carries, 0.02 * whole, 1.2 * whole, steps)
+    return peak(carries, low * whole, 1.2 * whole, steps)

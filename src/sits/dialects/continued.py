@@ -9,6 +9,9 @@ The client's encoder lives here, so ids, the model's name, the numbers of blocks
 next target goes on in one of three ways: from the text so far, where it can be given the beginning of an answer (`prefill`);
 anew, where the client has no text yet (`anew`); and else it is asked the same question, and what it says is dropped as long as
 it is what the client has (`replay`). How the texts meet is told in `continued_seam`.
+
+With `resumes`, a leg that finishes by its length holds that finish back (`held`): whoever runs it has the same target go on, by one
+more leg, or says that nobody does (`cut_off`).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ LONGEST = 4 * 1024 * 1024
 class Continued:
     """One answer, over as many legs as it takes. Pure; nothing of it is shared between requests."""
 
-    __slots__ = ("_ask", "_blank", "_client", "_encoder", "_legs", "_refused", "_room", "_text", "finished", "single")
+    __slots__ = ("_ask", "_blank", "_client", "_encoder", "_legs", "_refused", "_room", "_text", "finished", "held", "resumes", "single")
 
     def __init__(self, ask: Ask, client: ClientDialect) -> None:
         self._ask = ask
@@ -46,6 +49,10 @@ class Continued:
         """The client has the finish of the answer."""
         self.single = (ask.sampling.n or 1) == 1 and len(ask.prompts) <= 1
         """There is one choice; of several, one could not be continued without the others."""
+        self.resumes = False
+        """Whether a finish by length is held back."""
+        self.held = False
+        """The last leg is complete, but for its finish by length, which is held back."""
 
     @property
     def text(self) -> str:
@@ -100,31 +107,35 @@ class Continued:
         """
         return self._asked(self.onset(prefill))
 
-    def write(self, dialect: UpstreamDialect, model: str, *, prefill: bool) -> tuple[Prepared, Onset]:
+    def write(
+        self, dialect: UpstreamDialect, model: str, *, prefill: bool, most: int | None = None
+    ) -> tuple[Prepared, Onset]:
         """The request for the next target in its dialect, and what its leg is to be made with.
 
-        Where the dialect has no words for an answer that has begun like this one, the question is asked anew.
+        Where the dialect has no words for an answer that has begun like this one, the question is asked anew: but not where `most`,
+        the tokens that a held answer may still have, is given.
 
         Raises:
             SitsError: as `onset`; `unsupported`, the dialect has no words for the question either.
         """
         onset = self.onset(prefill)
         try:
-            return dialect.write(self._asked(onset), model), onset
+            return dialect.write(self._asked(onset, most), model), onset
         except SitsError as refusal:
-            if onset.mode != "prefill" or refusal.code is not Code.UNSUPPORTED:
+            if onset.mode != "prefill" or refusal.code is not Code.UNSUPPORTED or most is not None:
                 raise
         return dialect.write(self._ask, model), msgspec.structs.replace(onset, mode="replay")
 
-    def _asked(self, onset: Onset) -> Ask:
+    def _asked(self, onset: Onset, most: int | None = None) -> Ask:
         ask = self._ask
         if onset.mode != "prefill":
             return ask
         given = onset.given
         sampling = ask.sampling
-        if sampling.max_tokens is not None:
-            left = max(1, sampling.max_tokens - self._spent()[0] + self._blank)
-            sampling = msgspec.structs.replace(sampling, max_tokens=left)
+        if most is None:
+            most = sampling.max_tokens - self.spent()[0] if sampling.max_tokens is not None else None
+        if most is not None:
+            sampling = msgspec.structs.replace(sampling, max_tokens=max(1, most + self._blank))
         if ask.operation == "completions":
             return msgspec.structs.replace(ask, prompts=(f"{ask.prompts[0]}{given}",), sampling=sampling)
         thinking = ask.thinking
@@ -157,6 +168,7 @@ class Continued:
                 opening.append(encoder.feed(Used(leg.usage)))
             return b"".join(opening)
         self._legs.append(leg)
+        self.held = False
         self._encoder.continued += (leg.target,)
         if self._client.stream_type != b"text/event-stream":
             return b""
@@ -186,6 +198,16 @@ class Continued:
         told = self._encoder.feed(Used(usage)) if usage is not None else b""
         return told + self._encoder.close()
 
+    def hold(self) -> bool:
+        """Hold a finish by length back, where that is wanted and the text so far can be gone on from."""
+        self.held = self.resumes and self.single and not self._refused and self._room >= 0 and bool(self.text.strip())
+        return self.held
+
+    def cut_off(self) -> bytes:
+        """What ends an answer that was held, and that nobody goes on with: the finish by length that it has."""
+        self.held = False
+        return (b"" if self.finished else self.tell(Finish("length"))) + self.finish()
+
     @property
     def usage(self) -> Usage | None:
         """The tokens of the answer that the client has: what every leg billed stays on the leg.
@@ -197,7 +219,7 @@ class Continued:
         first = legs[0].usage or Usage()
         if len(legs) == 1:
             return legs[0].usage
-        output, estimated = self._spent()
+        output, estimated = self.spent()
         reasoning = [leg.usage.reasoning for leg in legs if leg.usage is not None and leg.usage.reasoning is not None]
         prompt = first.input
         if prompt is None:
@@ -215,7 +237,7 @@ class Continued:
         again = [at for at, leg in enumerate(self._legs) if leg.onset.mode == "replay"]
         return self._legs[again[-1] :] if again else self._legs
 
-    def _spent(self) -> tuple[int, bool]:
+    def spent(self) -> tuple[int, bool]:
         """Output tokens so far, and whether some of them are counted by pieces, where a leg said no figure."""
         output, estimated = 0, False
         for leg in self._counted():

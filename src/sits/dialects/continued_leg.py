@@ -59,6 +59,7 @@ class Leg:
         "_seam",
         "_thought",
         "committed",
+        "cut",
         "fault",
         "finish",
         "finished",
@@ -88,6 +89,8 @@ class Leg:
         self.target = target
         self.started: Started | None = None
         self.committed = False
+        self.cut = False
+        """Its finish by length is held back (`Continued.held`)."""
         self.finished = False
         self.fault: SitsError | None = None
         self.usage: Usage | None = None
@@ -146,7 +149,8 @@ class Leg:
             for call in self._calls:  # of a server that finished before it called
                 self._give(call, out)
             self._open(out)
-            out.append(self._answer.finish())
+            if not self.cut:
+                out.append(self._answer.finish())
         return b"".join(out)
 
     def _take(self, events: Iterable[Event], out: list[bytes]) -> None:
@@ -194,6 +198,9 @@ class Leg:
                 return
             self._rest(out)
             self.finish = event.reason
+            if event.reason == "length" and self.committed and not self._calls and self._answer.hold():
+                self.cut = True
+                return
         for call in self._calls:
             if call.index == event.index:
                 self._give(call, out)

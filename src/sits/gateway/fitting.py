@@ -8,8 +8,10 @@ Most requests pass `fit_in` at its first look, without a wait.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from time import perf_counter
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,10 +19,10 @@ from sits.dialects.peek import has_image
 from sits.gateway.asking import ask
 from sits.gateway.attempt import Attempt
 from sits.gateway.chunking import PIECES, AskPiece, Over, Read, Reading, Room
-from sits.gateway.chunking_resume import READ_AS, complete
+from sits.gateway.chunking_resume import READ_AS, asked_as, complete
 from sits.gateway.counting import Fitness, Judged
 from sits.gateway.exchange import Exchange
-from sits.inner.ask import Ask
+from sits.inner.ask import Ask, Operation
 from sits.inner.errors import Code, SitsError
 from sits.resources.context import ServiceSpec
 from sits.routing.context.fit import Verdict
@@ -32,13 +34,14 @@ REWRITTEN = frozenset(("tools", "json_object", "json_schema"))
 """What a request may need that templates write into its prompt: its size says nothing certain then."""
 FITTED = frozenset(("chat", "messages", "responses", "completions"))
 """Operations whose answers share the window with their prompts."""
+T = TypeVar("T")
 
 
-def asking(x: Exchange) -> AskPiece:
+def asking(x: Exchange, operation: Operation = "chat") -> AskPiece:
     """Asks one target for a part of the answer to a request, on the account of whoever made it."""
 
     async def ask_piece(target: Target, body: bytes) -> bytes:
-        return await ask(x.service, target, "chat", body, x.request.peer, key=x.key, behind="piece")
+        return await ask(x.service, target, operation, body, x.request.peer, key=x.key, behind="piece")
 
     return ask_piece
 
@@ -50,6 +53,32 @@ def over(x: Exchange) -> Over:
         return x.ending or (SitsError(Code.CLIENT_CLOSED, "the client went away") if x.gone else None)
 
     return why
+
+
+def seconds_left(x: Exchange) -> Callable[[], float | None]:
+    """How long there is for what a request still needs."""
+
+    def left() -> float | None:
+        return None if x.total is None else max(0.0, x.total - (perf_counter() - x.admitted))
+
+    return left
+
+
+async def beside(x: Exchange, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives, which asks models on behalf of a request; it ends where the request does.
+
+    Raises:
+        SitsError: what `work` raises; why the request has ended.
+    """
+    x.beside = x.service.loop.create_task(work)
+    try:
+        return await x.beside
+    except asyncio.CancelledError:
+        if x.ending is None:
+            raise
+        raise x.ending from None
+    finally:
+        x.beside = None
 
 
 class Chunks(msgspec.Struct, frozen=True):
@@ -67,26 +96,46 @@ class Chunks(msgspec.Struct, frozen=True):
         Raises:
             SitsError: as `Reading.through`.
         """
-
-        def left() -> float | None:
-            return None if x.total is None else max(0.0, x.total - (perf_counter() - x.admitted))
-
-        reading = Reading(asking(x), self.tokens, self.target, self.room, left=left, over=over(x))
-        read = await reading.through(x.request.body, x.operation)
+        reading = Reading(asking(x), self.tokens, self.target, self.room, left=seconds_left(x), over=over(x))
+        read = await beside(x, reading.through(x.request.body, x.operation))
         x.rewritten(read.body)
         return read
 
 
 async def complete_answer(x: Exchange, fitness: Fitness, attempt: Attempt) -> None:
-    """Go on with a whole answer that was cut by its length, where the service of the request is one that resumes."""
+    """Go on with a whole answer that was cut by its length, where the service of the request is one that resumes.
+
+    Raises:
+        SitsError: the client has gone.
+    """
     assert x.resumes is not None
-    row = fitness.rows.get(attempt.target.name)
-    if row is None or x.operation not in READ_AS:
-        return
     target = attempt.target
-    attempt.body, x.resumed = await complete(
-        attempt.body, x.ask(), x.client, x.label(target), target, x.resumes, row.window, asking(x), over(x)
+    row = fitness.rows.get(target.name)
+    if row is None or x.operation not in READ_AS or attempt.reading is None or attempt.reading.finish != "length":
+        return
+    try:
+        wanted = x.ask()
+    except SitsError:
+        return  # Only the model server can read it.
+    going_on = complete(
+        attempt.body,
+        wanted,
+        x.client,
+        x.label(target),
+        target,
+        x.resumes,
+        row.window,
+        asking(x, asked_as(x.operation)),
+        over(x),
+        seconds_left(x),
     )
+    try:
+        x.resumed = await beside(x, going_on)
+    except SitsError:
+        if x.gone:
+            raise
+        return  # It is to end now: with the answer as far as it is.
+    attempt.body = x.resumed.body
 
 
 async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | None = None) -> Chunks | None:

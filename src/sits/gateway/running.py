@@ -31,6 +31,7 @@ from sits.resilience.qos.classes import P0
 from sits.resilience.qos.deadline import HEADER as TIMEOUT
 from sits.resilience.qos.deadline import onward
 from sits.resilience.switch.divert import verdict
+from sits.routing.context.resume import MOST_PARTS, can_resume, room_left
 from sits.routing.plan import LEFT_ALONE, NOBODY
 from sits.routing.target import Target
 
@@ -75,8 +76,8 @@ async def run(x: Exchange) -> Attempt:
             attempt = await race(x, attempt, course, conduct)
         error = attempt.error
         if error is None:
-            if x.resumes is not None and attempt.translation is None and conduct.fitness is not None and not x.stream:
-                await x.service.complete(x, conduct.fitness, attempt)
+            if x.resumes is not None:
+                attempt = await resumed(x, attempt, course, conduct)
             if x.remembering is not None and attempt.translation is None:
                 # A whole answer can be gone on from when the client has it, whatever happens to this process.
                 await x.service.loop.create_task(x.remembering.kept(attempt.body))
@@ -99,6 +100,57 @@ async def run(x: Exchange) -> Attempt:
             if x.ending is not None:
                 raise x.ending
         target, kind = standing_in(x, step.target), step.kind
+
+
+async def resumed(x: Exchange, attempt: Attempt, course: Course, conduct: Conduct) -> Attempt:
+    """An answer that was cut by its length, gone on with by the target that gave it: until it is complete, there is no more room,
+    or the target fails; then it ends by its length, as it would have. The last attempt that has a part in it.
+
+    Raises:
+        SitsError: the client has gone.
+    """
+    answer = x.continued
+    if answer is None:
+        if conduct.fitness is not None and not x.stream:
+            await x.service.complete(x, conduct.fitness, attempt)
+        return attempt
+    while answer.held and (part := onward(x, answer, attempt, course)) is not None:
+        await part.over
+        end(x, part)
+        if part.error is None:
+            attempt = part
+            continue
+        if x.gone:
+            raise part.error
+        winner_last(x, attempt)
+        break
+    if not answer.finished:
+        if attempt.translation is None:
+            attempt.body += answer.cut_off()
+        else:
+            x.write(answer.cut_off())
+    return attempt
+
+
+def onward(x: Exchange, answer: Continued, attempt: Attempt, course: Course) -> Attempt | None:
+    """The next part of an answer that was cut by its length, under way; None where nobody is to go on with it."""
+    target = attempt.target
+    if attempt.translation is None or x.gone or x.ending is not None or late(x) or len(answer.targets) >= MOST_PARTS:
+        return None
+    try:
+        if answer.onset("prefill" in target.capabilities).mode != "prefill" or not room(x, answer, target):
+            return None
+        return begin(x, course, target, Kind.CONTINUATION)
+    except SitsError:
+        return None
+
+
+def room(x: Exchange, answer: Continued, target: Target) -> int:
+    """Tokens that an answer that was cut by its length may still have of this target."""
+    row = x.conduct.fitness.rows.get(target.name) if x.conduct is not None and x.conduct.fitness is not None else None
+    if row is None or x.resumes is None:
+        return 0
+    return room_left(answer, x.ask(), x.resumes, row.window)
 
 
 def standing_in(x: Exchange, target: Target) -> Target:
@@ -330,7 +382,7 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
     dialect, stream = target.dialect, x.peek.stream
     upstream = x.served(target)
     path = dialect.relays.get(x.operation)
-    if stream and x.conduct is not None and x.conduct.continues:
+    if stream and x.conduct is not None and (x.conduct.continues or (x.resumes is not None and resumable(x, target))):
         return continuable(x, target)
     extra: Headers = []
     translate: Callable[[], Translation] | None
@@ -355,18 +407,34 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
     return Outgoing(b"POST", path.encode(), outbound(x, extra), body, target.fixed), translate
 
 
+def resumable(x: Exchange, target: Target) -> bool:
+    """Whether a streamed answer of this target can be gone on with when it is cut by its length."""
+    if x.continued is not None:
+        return True
+    if "prefill" not in target.capabilities and x.operation != "completions":
+        return False
+    try:
+        return can_resume(x.ask())
+    except SitsError:
+        return False  # Only the model server can read it.
+
+
 def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:
-    """As `prepare`, such that another target can go on where this one breaks off; a continuation goes on.
+    """As `prepare`, such that another target can go on where this one breaks off, or the same where it was cut by its length; a
+    continuation goes on.
 
     Raises:
         SitsError: as `prepare`; `stream_broken`, the answer so far cannot be gone on with.
     """
     if x.continued is None:
         x.continued = Continued(x.ask(), x.client)
-    prepared, onset = x.continued.write(target.dialect, x.served(target), prefill="prefill" in target.capabilities)
+        x.continued.resumes = x.resumes is not None and can_resume(x.ask())
+    answer, prefill = x.continued, "prefill" in target.capabilities
+    most = room(x, answer, target) if answer.held else None
+    prepared, onset = answer.write(target.dialect, x.served(target), prefill=prefill, most=most)
     headers = outbound(x, list(prepared.headers))
     request = Outgoing(b"POST", prepared.path.encode(), headers, prepared.body, target.fixed)
-    return request, partial(x.leg, x.continued, target, onset)
+    return request, partial(x.leg, answer, target, onset)
 
 
 ANTHROPIC = frozenset(("messages", "count_tokens"))

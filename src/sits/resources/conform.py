@@ -89,6 +89,8 @@ def type_words(info: inspect.Type) -> str:
         return _one_of(sorted(str(value) for value in info.values))
     if isinstance(info, inspect.ListType):
         return f"a list of {type_words(info.item_type)}"
+    if isinstance(info, inspect.TupleType):
+        return f"a list of {len(info.item_types)}: {', '.join(type_words(item) for item in info.item_types)}"
     if isinstance(info, inspect.IntType | inspect.FloatType):
         noun = "a whole number" if isinstance(info, inspect.IntType) else "a figure"
         return f"{noun} {bounds}" if (bounds := _bounds(info)) else noun
@@ -230,6 +232,17 @@ def _list(value: Any, info: inspect.ListType, path: Path, note: _Note) -> Iterat
         yield from _walk(item, info.item_type, (*path, index), _Note())
 
 
+def _tuple(value: Any, info: inspect.TupleType, path: Path, note: _Note) -> Iterator[Fault]:
+    size = len(info.item_types)
+    if not isinstance(value, list):
+        yield _wrong_type(value, f"a list of {size}", path, note)
+    elif len(value) != size:
+        yield Fault(path, f"the list has {len(value)}, not {size}", f"give {type_words(info)}")
+    else:
+        for index, (item, kind) in enumerate(zip(value, info.item_types, strict=True)):
+            yield from _walk(item, kind, (*path, index), _Note())
+
+
 def _dict(value: Any, info: inspect.DictType, path: Path, note: _Note) -> Iterator[Fault]:
     if not isinstance(value, dict):
         yield _wrong_type(value, "a mapping", path, note)
@@ -249,5 +262,6 @@ _CHECKS: dict[type, Callable[[Any, Any, Path, _Note], Iterator[Fault]]] = {
     inspect.LiteralType: _literal,
     inspect.UnionType: _union,
     inspect.ListType: _list,
+    inspect.TupleType: _tuple,
     inspect.DictType: _dict,
 }

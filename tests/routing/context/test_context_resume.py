@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from sits import dialects
 from sits.dialects.base import Identity
 from sits.dialects.continued import Continued
-from sits.inner.ask import Ask, Message, TextPart
-from sits.inner.errors import Code
+from sits.inner.ask import Ask, Message, Sampling, TextPart
 from sits.resources.context import ServiceSpec
-from sits.routing.context import Cut, Uncut, answer_room
+from sits.routing.context import Cut, answer_room, room_left
 
 CODE, SUMMARY = ServiceSpec(6000, resume=True), ServiceSpec(3000)
 ASK = Ask("chat", "m", stream=True, include_usage=True, messages=(Message("user", (TextPart("Write code."),)),))
@@ -22,12 +22,12 @@ ASK = Ask("chat", "m", stream=True, include_usage=True, messages=(Message("user"
 @pytest.mark.parametrize(
     ("cut", "service", "room"),
     [
-        pytest.param(Cut("length", 500, 2000), CODE, 5692, id="what the window has left"),
+        pytest.param(Cut("length", 500, 2000), CODE, 5676, id="what the window has left"),
         pytest.param(Cut("length", 500, 2000), SUMMARY, 0, id="not for a service without the flag"),
         pytest.param(Cut("stop", 500, 2000), CODE, 0, id="not what is complete"),
         pytest.param(Cut("length", 500, 100, 100), CODE, 0, id="not what is as long as the client said"),
         pytest.param(Cut("length", 500, 100, 1000), CODE, 900, id="to where the client said"),
-        pytest.param(Cut("length", 500, 7680), CODE, 0, id="not for a few tokens more"),
+        pytest.param(Cut("length", 500, 7661), CODE, 0, id="not for a few tokens more"),
         pytest.param(Cut("length", 500, 0), CODE, 0, id="not what has not begun"),
     ],
 )
@@ -55,21 +55,22 @@ def test_a_stream_cut_by_its_length_goes_on_as_one_answer(ended: bytes) -> None:
     told = b""
 
     _, onset = answer.write(upstream, "m", prefill=True)
-    first = Uncut(upstream.decoder(ASK))
-    leg = answer.leg(first, Identity("i", "m", 1), onset, target="m")
+    answer.resumes = True
+    leg = answer.leg(upstream.decoder(ASK), Identity("i", "m", 1), onset, target="m")
     for piece in (chunk("def f(x):\n"), chunk("    return"), chunk("", "length"), usage(9, 2), ended):
         told += leg.feed(piece)
     told += leg.close()
-    assert first.cut
-    assert leg.fault is not None
-    assert leg.fault.code is Code.STREAM_BROKEN
-    assert not answer.finished
+    assert (leg.cut, leg.fault, leg.finish, leg.finished) == (True, None, "length", True)
+    assert (answer.held, answer.finished) == (True, False)
     assert leg.usage is not None
     assert leg.usage.output == 2, "what came after the finish is still read"
+    left = room_left(answer, ASK, CODE, 8192)
+    assert left == 8192 - 9 - 2 - 16
 
-    prepared, onset = answer.write(upstream, "m", prefill=True)
+    prepared, onset = answer.write(upstream, "m", prefill=True, most=left)
+    assert json.loads(prepared.body)["max_tokens"] == left
     assert json.loads(prepared.body)["messages"][-1] == {"role": "assistant", "content": "def f(x):\n    return"}
-    leg = answer.leg(Uncut(upstream.decoder(ASK)), Identity("i", "m", 1), onset, target="m")
+    leg = answer.leg(upstream.decoder(ASK), Identity("i", "m", 1), onset, target="m")
     for piece in (chunk(" x ** 2\n"), chunk("", "stop"), usage(12, 3), DONE):
         told += leg.feed(piece)
     told += leg.close()
@@ -84,10 +85,34 @@ def test_a_stream_cut_by_its_length_goes_on_as_one_answer(ended: bytes) -> None:
     assert told.endswith(DONE)
 
 
-def test_what_is_not_cut_passes_as_it_is() -> None:
-    decoder = Uncut(dialects.upstream("vllm").decoder(ASK))
-    plain = dialects.upstream("vllm").decoder(ASK)
-    for piece in (chunk("hello"), chunk("", "stop"), usage(1, 2), DONE):
-        assert decoder.feed(piece) == plain.feed(piece)
-    assert decoder.close() == plain.close()
-    assert (decoder.cut, decoder.done, decoder.skipped) == (False, True, 0)
+@pytest.mark.parametrize("ended", [DONE, b""], ids=["with a terminator", "by the end of the body"])
+def test_an_answer_that_nobody_goes_on_with_has_the_finish_that_it_would_have_had(ended: bytes) -> None:
+    def told(*, resumes: bool) -> bytes:
+        upstream, answer = dialects.upstream("vllm"), Continued(ASK, dialects.client("chat"))
+        answer.resumes = resumes
+        _, onset = answer.write(upstream, "m", prefill=True)
+        leg = answer.leg(upstream.decoder(ASK), Identity("i", "m", 1), onset, target="m")
+        out = b"".join(map(leg.feed, (chunk("def f(x):"), chunk("", "length"), usage(9, 2), ended))) + leg.close()
+        assert answer.held is resumes
+        return out + answer.cut_off() if resumes else out
+
+    assert told(resumes=True) == told(resumes=False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        pytest.param(None, 8192 - 7 - 1 - 16, id="by its pieces, where the client asked for no length"),
+        pytest.param(500, 0, id="not where it did: a piece may be several tokens"),
+    ],
+)
+def test_room_where_the_server_tells_no_figures(asked: int | None, left: int) -> None:
+    wanted = msgspec.structs.replace(ASK, sampling=Sampling(max_tokens=asked))
+    upstream, answer = dialects.upstream("vllm"), Continued(wanted, dialects.client("chat"))
+    answer.resumes = True
+    _, onset = answer.write(upstream, "m", prefill=True)
+    leg = answer.leg(upstream.decoder(wanted), Identity("i", "m", 1), onset, target="m")
+    for piece in (chunk("def f(x):"), chunk("", "length"), DONE):
+        leg.feed(piece)
+    assert answer.held
+    assert room_left(answer, wanted, CODE, 8192) == left

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from sits.routing.context.bounds import Bounds, Shape
 from sits.routing.context.fit import FITS, Fit, Verdict, fit, refusal
-from sits.routing.context.resume import Cut, Uncut, answer_room
+from sits.routing.context.resume import Cut, answer_room, can_resume, room_left
 from sits.routing.context.split import cutting, split
 from sits.routing.context.stages import Context, Stage
 
@@ -25,11 +25,12 @@ __all__ = [
     "Fit",
     "Shape",
     "Stage",
-    "Uncut",
     "Verdict",
     "answer_room",
+    "can_resume",
     "cutting",
     "fit",
     "refusal",
+    "room_left",
     "split",
 ]

@@ -1,22 +1,26 @@
-"""Whether an answer that was cut by its length is gone on with, and how the cut is hidden from the client.
+"""Whether an answer that was cut by its length is gone on with, and how much it may still have.
 
 An answer ends by its length for one of two reasons. The client said how long it may be: then that is what it wanted, and nothing
-is gone on with. Or the server's own limit or window was met: then a service with `resume` has the model go on, as with a stream
-that broke off (`sits.dialects.continued`), up to the route's `most`.
+is gone on with. Or the server's own limit or window was met: then a service with `resume` has the model go on, up to the route's
+`most`. Of a streamed answer the finish is held back until that is known (`sits.dialects.continued`).
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from sits.dialects.base import Decoder
-from sits.inner.errors import Code, SitsError
-from sits.inner.event import Event, Finish
+from sits.dialects.continued import Continued
+from sits.dialects.continued_prefix import formed
+from sits.inner.ask import Ask
+from sits.inner.estimate import ask_tokens, text_tokens
 from sits.resources.context import ServiceSpec
 
 FEWEST = 16
 """Tokens of room below which going on is not worth an ask."""
-CUT = "the answer was cut by its length"
+SPARE = 16
+"""Tokens that are left free: the answer so far is a part of the next prompt, and may have a few more there than it was made of."""
+MOST_PARTS = 16
+"""Of one answer, the first among them."""
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -38,56 +42,30 @@ def answer_room(cut: Cut, service: ServiceSpec, window: int) -> int:
     """
     if cut.finish != "length" or not service.resume or cut.made <= 0:
         return 0
-    left = window - cut.prompt - cut.made
+    left = window - cut.prompt - cut.made - SPARE
     if cut.asked is not None:
         left = min(left, cut.asked - cut.made)
     return left if left >= FEWEST else 0
 
 
-class Uncut:
-    """A `Decoder` that says of a finish by length that the answer broke off: `Continued` then goes on with it.
+def can_resume(ask: Ask) -> bool:
+    """Whether answers to `ask` are such that they can be gone on with: one text, without a form, tools or log probabilities."""
+    sampling = ask.sampling
+    one = (sampling.n or 1) == 1 and len(ask.prompts) <= 1
+    return one and not (ask.tools or sampling.logprobs or formed(ask))
 
-    Whoever wraps it has decided that there is room (`answer_room`), and sees by `cut` that it was used.
+
+def room_left(answer: Continued, ask: Ask, service: ServiceSpec, window: int) -> int:
+    """As `answer_room`, of a streamed answer whose finish by length is held back.
+
+    Where the server does not say how many tokens there were, its pieces are counted, of which one may be several tokens. That is
+    not good enough to hold to what the client asked for: then it is not gone on with.
     """
-
-    __slots__ = ("_decoder", "cut")
-
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
-        self.cut = False
-
-    @property
-    def skipped(self) -> int:
-        return self._decoder.skipped
-
-    @skipped.setter
-    def skipped(self, value: int) -> None:
-        self._decoder.skipped = value
-
-    @property
-    def done(self) -> bool:
-        return bool(getattr(self._decoder, "done", False))
-
-    def feed(self, piece: bytes) -> list[Event]:
-        events = self._seen(self._decoder.feed(piece))
-        if self.cut and self.done:
-            raise _broke_off(events)
-        return events
-
-    def close(self) -> list[Event]:
-        events = self._seen(self._decoder.close())
-        if self.cut:
-            raise _broke_off(events)
-        return events
-
-    def _seen(self, events: list[Event]) -> list[Event]:
-        """The events without a finish by length. What follows it (usage, mostly) is still told."""
-        kept = [event for event in events if not (isinstance(event, Finish) and event.reason == "length" and event.index == 0)]
-        self.cut = self.cut or len(kept) < len(events)
-        return kept
-
-
-def _broke_off(events: list[Event]) -> SitsError:
-    error = SitsError(Code.STREAM_BROKEN, CUT)
-    error.args = (CUT, events)  # See `dialects.base.Decoder.feed`.
-    return error
+    made, counted_by_pieces = answer.spent()
+    asked, usage = ask.sampling.max_tokens, answer.usage
+    if counted_by_pieces and asked is not None:
+        return 0
+    prompt = usage.input if usage is not None else None
+    if prompt is None:
+        prompt = ask_tokens(ask) + round(sum(text_tokens(one) for one in ask.prompts if isinstance(one, str)))
+    return answer_room(Cut("length", prompt, made, asked), service, window)
