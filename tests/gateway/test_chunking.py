@@ -413,8 +413,8 @@ def resumed(
 
     wanted = client.read(chat(("user", "Write code."), **fields))
     service = service or ServiceSpec(6000, resume=True)
-    body, asks = asyncio.run(complete(first, wanted, client, Identity("i", "m", 1), to or target(), service, 8192, ask_piece))
-    return json.loads(body), asks, asked
+    done = asyncio.run(complete(first, wanted, client, Identity("i", "m", 1), to or target(), service, 8192, ask_piece))
+    return json.loads(done.body), done.parts, asked
 
 
 def test_a_whole_answer_that_was_cut_is_one_answer_in_the_end() -> None:
@@ -430,7 +430,7 @@ def test_a_whole_answer_that_was_cut_is_one_answer_in_the_end() -> None:
         {"role": "assistant", "content": "def f(x):"},
         {"role": "assistant", "content": "def f(x): return"},
     ]
-    assert [one["max_tokens"] for one in asked] == [8192 - 510, 8192 - 513]
+    assert [one["max_tokens"] for one in asked] == [8192 - 510 - 16, 8192 - 513 - 16]
     assert all(one["continue_final_message"] is True and one["model"] == "m" for one in asked)
 
 

@@ -116,7 +116,7 @@ async def test_feedback_moves_the_choice_within_a_few_hundred_requests(tmp_path:
         assert least >= QUICK["floor"], "nobody is ever given up"
         assert 0 < drawn["tiny"] < 25
         told = explain(record)
-        assert "complexity 0.49, tier heavy\n" in told
+        assert f"complexity {wish.complexity:.2f}, tier heavy\n" in told
         assert f"drew heavy with a chance of {wish.chance:.3g} (tiny {1 - wish.chance:.3g}), the best so far, load 0.00\n" in told
 
 
@@ -156,7 +156,7 @@ async def test_learning_goes_on_when_the_configuration_changes_and_ends_when_it_
         asking = await ask(gateway)
         record = gateway.record(asking)
         assert record.wish is not None
-        assert (asking.status, record.wish.arm, record.wish.tier) == (200, "", "base")
+        assert (asking.status, record.wish.arm, record.wish.tier) == (200, "", "tiny")
 
 
 @pytest.mark.parametrize(
@@ -549,7 +549,7 @@ async def test_only_the_share_is_judged_and_only_of_what_is_learned_from(tmp_pat
 @pytest.mark.parametrize(
     ("judge", "path", "message"),
     [
-        ({"model": "nobody"}, "judge.model", 'there is no Model "nobody"'),
+        ({"model": "nobody"}, "judge.model", 'no Model "nobody"'),
         ({"model": "small"}, "judge.model", "would judge its own answers"),
         ({"model": "judge", "perMinute": 0}, "perMinute", "1"),
     ],

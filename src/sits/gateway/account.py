@@ -28,6 +28,8 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
     usage = usage_of(x, last)
     if x.continued is not None and len(x.continued.targets) > 1 and x.error is None:
         usage = x.continued.usage  # Of the whole answer, as its client was told; the parts are in the ledger.
+    elif x.resumed is not None and x.resumed.told is not None:
+        usage = x.resumed.told
     code = x.error.code.value if x.error is not None else ""
     choice, target = x.choice, last.target if last is not None else None
     route = choice.name if choice is not None else UNKNOWN

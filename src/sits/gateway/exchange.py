@@ -6,9 +6,10 @@ that runs. It makes no decisions: those are the spine's.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sits import dialects
 from sits.dialects.base import ClientDialect, Identity, Translation
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sits.gateway.admission import Place
     from sits.gateway.attempt import Attempt
     from sits.gateway.chunking import Read
+    from sits.gateway.chunking_resume import Completed
     from sits.gateway.conduct import Conduct
     from sits.gateway.fitting import Chunks
     from sits.gateway.quotas import Held
@@ -70,6 +72,7 @@ class Exchange:
         "attempt",
         "attempts",
         "behind",
+        "beside",
         "billed",
         "cache",
         "choice",
@@ -148,8 +151,10 @@ class Exchange:
         """What reading it in pieces came to."""
         self.resumes: ServiceSpec | None = None
         """The service that it is, where answers of that are gone on with when they are cut by their length."""
-        self.resumed = 0
-        """How many asks that took."""
+        self.resumed: Completed | None = None
+        """What going on with a whole answer came to."""
+        self.beside: asyncio.Task[Any] | None = None
+        """What is asked on its behalf, beside its own attempts: it ends with the request."""
         self.facts: Facts | None = None
         """What is known of the request, where its route looks at that."""
         self.learned: Learned | None = None
@@ -401,6 +406,8 @@ class Exchange:
             self.attempt.stop(error)
         elif self.waiting is not None and not self.waiting.happened:
             self.waiting.happen()
+        if self.beside is not None:
+            self.beside.cancel()
 
     def pause(self, seconds: float) -> Moment:
         """Nobody is asked for so long, unless it is over before."""

@@ -113,6 +113,21 @@ class Node:
         """
         self.loop = asyncio.get_running_loop()
         self._undo_logging = log_to(self.lines, "info")
+        snapshot = await self._configure()
+        self.turn = Turn(self.loop.call_soon)
+        self.fleet = Fleet(self.loop, self.sweep, self._data, self.turn)
+        self.plugging.follow(snapshot.settings)
+        table = self._table(snapshot)
+        await self._open_state(table)
+        self._put_together(table)
+        self.redactor.learn(table.secrets)
+        self._levels(snapshot)
+        self.reloader.on_change(self._swap)
+        await self._open_pages()
+        await self._begin(snapshot)
+
+    async def _configure(self) -> Snapshot:
+        """What is declared and registered; of the cluster, where there is one."""
         self.database = await asyncio.to_thread(Database, self._data)
         self._registrations: ModelShelf = LocalModels(Registrations(self.database))
         self._keys = StoredKeys(self.database)
@@ -122,10 +137,11 @@ class Node:
         snapshot = self.reloader.start(self.wall())
         if _address(snapshot.settings.bus) != "local":
             snapshot = await self._join(snapshot.settings)
-        self.turn = Turn(self.loop.call_soon)
-        self.fleet = Fleet(self.loop, self.sweep, self._data, self.turn)
-        self.plugging.follow(snapshot.settings)
-        table = self._table(snapshot)
+        return snapshot
+
+    async def _open_state(self, table: Table) -> None:
+        """Everything that outlives a request."""
+        snapshot = table.snapshot
         settings = snapshot.settings
         self.store = await open_store(
             _address(settings.store), self._data, timeout=settings.state_seconds, namespace=settings.cluster.name
@@ -140,6 +156,10 @@ class Node:
         await self._mean(table)
         self.substituting = Substituting(self._data, self._embedding)
         self.caches.behind(self.substituting.want(snapshot), must=True)
+
+    def _put_together(self, table: Table) -> None:
+        """The service, and what goes on beside its requests."""
+        settings = table.snapshot.settings
         self._pages = Pages(self._check, self._request_id, self.redactor.text, OPERATIONS)
         self.service = Service(
             table,
@@ -174,9 +194,7 @@ class Node:
             self._data,
             self._engine_for,
             self._embedding,
-            lambda: open_vectors(
-                _address(settings.vectors), self._data, timeout=settings.state_seconds, namespace=settings.cluster.name
-            ),
+            self._open_vectors(settings, self._data),
             name=self._name,
             chance=self._chance.random,
             tell=self.reliability.events.tell,
@@ -190,26 +208,24 @@ class Node:
             told=self.reliability.events.tell,
             unload=Units(self.service).unload,
             clock=time.perf_counter,
-            vectors=self._shared_vectors(settings),
+            vectors=self._open_vectors(settings, pathlib.Path()) if _address(settings.vectors) != "embedded" else None,
         )
-        self.caches.behind(self.services.want(snapshot, settings.registry), must=True)
-        self.redactor.learn(table.secrets)
-        self._levels(snapshot)
-        self.reloader.on_change(self._swap)
-        await self._open_pages()
+        self.caches.behind(self.services.want(table.snapshot, settings.registry), must=True)
+
+    async def _begin(self, snapshot: Snapshot) -> None:
+        """Everything that goes on by itself."""
         self._note(self.reloader.status)
         self.lines.start()
         self.caches.start()
         await self.reliability.start()
         await self.routing.start()
         self._tick()
-        self._tasks.append(self.loop.create_task(watch(self.reloader, self._stop, seen=self._looked)))
-        self._tasks.append(self.loop.create_task(self._watch_state()))
-        self._tasks.append(self.loop.create_task(self.plugging.watch(self._stop)))
+        going_on = [watch(self.reloader, self._stop, seen=self._looked), self._watch_state(), self.plugging.watch(self._stop)]
         if self.membership is not None:
-            self._tasks.append(self.loop.create_task(self._follow_cluster(self.membership)))
+            going_on.append(self._follow_cluster(self.membership))
         if self._warm:
-            self._tasks.append(self.loop.create_task(self.fleet.warm(snapshot.models.values(), snapshot.settings)))
+            going_on.append(self.fleet.warm(snapshot.models.values(), snapshot.settings))
+        self._tasks += [self.loop.create_task(one) for one in going_on]
 
     async def _open_pages(self) -> None:
         """Answer what is not for the data plane, also what sibling workers ask."""
@@ -424,13 +440,11 @@ class Node:
             await self.meaning.want(settings, entries, _address(settings.vectors))
 
     @staticmethod
-    def _shared_vectors(settings: SettingsSpec) -> Callable[[], Awaitable[Vectors]] | None:
-        address = _address(settings.vectors)
-        if address == "embedded":
-            return None
-
+    def _open_vectors(settings: SettingsSpec, data: pathlib.Path) -> Callable[[], Awaitable[Vectors]]:
         async def opened() -> Vectors:
-            return await open_vectors(address, pathlib.Path(), timeout=settings.state_seconds, namespace=settings.cluster.name)
+            return await open_vectors(
+                _address(settings.vectors), data, timeout=settings.state_seconds, namespace=settings.cluster.name
+            )
 
         return opened
 

@@ -205,6 +205,10 @@ def settled(x: Exchange, held: Held, limits: Limiter) -> Coroutine[Any, Any, Non
             usage = x.pieces.usage
             tokens += (usage.input or 0) + (usage.output or 0)
             cost += x.table.prices[x.chunks.target.name].of(usage) or 0
+        if x.resumed is not None and x.attempts:
+            usage = x.resumed.usage
+            tokens += (usage.input or 0) + (usage.output or 0)
+            cost += x.table.prices[x.attempts[-1].target.name].of(usage) or 0
     used = held.quotas.amounts(tokens, cost)
     for place, kind in enumerate(held.quotas.kinds):
         if kind == "concurrent":

@@ -123,9 +123,12 @@ class TargetState:
             self.quick, self.room = took, among + 1.0
             return
         late = took - quick
-        # Down fast and up slowly: a wait for room is not to be taken for the way it is.
-        self.quick = quick + (late / 8.0 if late < 0.0 else (late if late < quick else quick) / 128.0)
         room = self.room
+        # Down fast and up slowly, and not up by those for whom there was no room: a wait is not to be taken for the way it is.
+        if late < 0.0:
+            self.quick = quick + late / 8.0
+        elif among <= room:
+            self.quick = quick + (late if late < quick else quick) / 128.0
         service = self.base + self.slope * (among if among < room else room)
         if service == 0.0 or late < _PROMPT * service:
             if among >= room:
