@@ -19,16 +19,17 @@ from gateway_rig import Gateway, inside_loop, model, route, settings, write
 from gateway_wires import PATHS, WIRES, request, said, streamed
 
 from serving import data_folder
-from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
+from sits.engines.scripted import AGAIN, READ, Received, Script, ScriptedServer, answer
 from sits.gateway.judging import LARGEST_REQUEST
 from sits.observe.explain import explain
 from sits.observe.trace_row import Feedback, Row, read
+from sits.replay.replay import replay
 from sits.resources.problem import ConfigError
 from sits.state.ledger.entry import Entry
 
 CHAT = WIRES["chat", "openai"]
-READY = [READ, CHAT.answers("好"), AGAIN]
-BROKEN = [READ, answer(500, b'{"error":{"message":"no"}}'), AGAIN]
+READY: Script = [READ, CHAT.answers("好"), AGAIN]
+BROKEN: Script = [READ, answer(500, b'{"error":{"message":"no"}}'), AGAIN]
 MIDDLE = "解释光合作用的原理，并举两个例子说明为什么叶子是绿色的。"
 OTHER = "What is the difference between a list and a tuple, and when is each of them the better choice?"
 TIERS = {"tiny": {"models": ["small"]}, "heavy": {"models": ["large"]}}
@@ -107,6 +108,8 @@ async def test_feedback_moves_the_choice_within_a_few_hundred_requests(tmp_path:
                 assert sum(chance for _, chance in wish.chances) == pytest.approx(1.0)
                 least = min(least, *(chance for _, chance in wish.chances))
                 drawn[wish.arm] += 1
+                if wish.arm == "heavy":
+                    led, last = record, wish
                 # The formula says tiny; who asks wants the large model.
                 assert await rate(gateway, asking, 1.0 if wish.arm == "heavy" else -1.0) == (200, "counted")
             assert settle(gateway) == 50
@@ -115,9 +118,9 @@ async def test_feedback_moves_the_choice_within_a_few_hundred_requests(tmp_path:
         assert shares[-1] > 0.75
         assert least >= QUICK["floor"], "nobody is ever given up"
         assert 0 < drawn["tiny"] < 25
-        told = explain(record)
-        assert f"complexity {wish.complexity:.2f}, tier heavy\n" in told
-        assert f"drew heavy with a chance of {wish.chance:.3g} (tiny {1 - wish.chance:.3g}), the best so far, load 0.00\n" in told
+        told, chances = explain(led), dict(last.chances)
+        assert f"complexity {last.complexity:.2f}, tier heavy\n" in told
+        assert f"drew heavy with a chance of {last.chance:.3g} (tiny {chances['tiny']:.3g}), the best so far, load 0.00\n" in told
 
 
 @inside_loop
@@ -212,7 +215,7 @@ async def test_asking_nearly_the_same_again_soon_says_that_the_answer_was_no_goo
 
 
 # What kept the chosen one from answering -> (its route, the servers of small and large)
-ELSE: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
+ELSE: dict[str, tuple[dict[str, Any], Script, Script]] = {
     "nobody answered": (learning(), BROKEN, BROKEN),
     "another tier answered": (learning(), BROKEN, READY),
     "a template answered": (learning(ladder={"template": "稍后再试"}), BROKEN, BROKEN),
@@ -386,6 +389,29 @@ async def test_feedback_is_recorded_with_the_traffic(learns: bool, tmp_path: pat
     assert [set(one.learned) for one in rows] == [{"tiny", "heavy"} if learns else set()]
 
 
+@pytest.mark.parametrize("over", ["tier", "target"])
+@inside_loop
+async def test_what_was_drawn_is_replayed_as_it_was_recorded(over: str, tmp_path: pathlib.Path) -> None:
+    async with (
+        ScriptedServer(READY) as server,
+        Gateway(tmp_path, *pair(server.url), learning(learning={"over": over}), settings(trace={"share": 1.0})) as gateway,
+    ):
+        seeded(gateway)
+        drawn = set()
+        for _ in range(20):
+            asking = await ask(gateway)
+            drawn.add(asking.headers["x-sits-target"])
+            await rate(gateway, asking)
+    trace = tmp_path / "data" / "trace"
+    [(_, report)] = replay(trace)
+    assert (drawn, report.rows, report.reproduced, report.behind) == ({"small", "large"}, 20, 20, 0)
+    for line in read(trace):
+        if isinstance(line, Row):
+            wish = line.record.wish
+            assert wish is not None
+            assert dict(wish.chances) == line.learned
+
+
 # Judges
 
 
@@ -393,7 +419,7 @@ def judged(**judge: Any) -> dict[str, Any]:
     return learning(learning={"judge": {"model": "judge", "share": 1.0, **judge}, "signals": {"retry": 0.0}})
 
 
-def saying(text: str) -> list[Any]:
+def saying(text: str) -> Script:
     return [READ, CHAT.answers(text), AGAIN]
 
 
@@ -459,7 +485,7 @@ async def test_a_judge_is_asked_behind_the_answer_and_its_mark_is_learned_from(
         assert settle(gateway) == 1
 
 
-JUDGES: dict[str, tuple[list[Any], dict[str, int]]] = {
+JUDGES: dict[str, tuple[Script, dict[str, int]]] = {
     "no mark": (saying("It is fine."), {"asked": 1, "marked": 0, "unclear": 1, "failed": 0}),
     "two marks": (saying("Score: 3 or score: 9"), {"asked": 1, "marked": 0, "unclear": 1, "failed": 0}),
     "broken": (BROKEN, {"asked": 1, "marked": 0, "unclear": 0, "failed": 1}),

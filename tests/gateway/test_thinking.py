@@ -15,10 +15,12 @@ from gateway_rig import Gateway, inside_loop, model, route
 from gateway_wires import PATHS, WIRES
 
 from serving import data_folder
-from sits.engines.scripted import AGAIN, READ, ScriptedServer
+from sits.engines.scripted import AGAIN, READ, Script, ScriptedServer
 from sits.gateway.insight import load_of
 from sits.observe.explain import explain
 from sits.observe.record import Record
+from sits.resources.problem import ConfigError
+from sits.resources.reading import read_value
 from sits.routing.policies.state import TargetState
 from sits.state.intent import material
 from sits.state.intent.material import Unasked
@@ -29,8 +31,8 @@ MIDDLE = {
     "zh": "解释光合作用的原理，并举两个例子说明为什么叶子是绿色的。",
 }
 HARD = {
-    "en": "Prove step by step that the algorithm below terminates, analyse its complexity, compare it with quicksort in a table, and "
-    "if n > 1000 then design an optimised version:\n1. split the list\n2. sort each half\n3. merge\n"
+    "en": "Prove step by step that the algorithm below terminates, analyse its complexity, compare it with quicksort in a table, "
+    "and if n > 1000 then design an optimised version:\n1. split the list\n2. sort each half\n3. merge\n"
     "```python\ndef f(x):\n    return sorted(x)\n```",
     "zh": "请逐步证明下面的算法会终止，分析其时间复杂度，并用表格与快速排序比较；如果 n > 1000，则设计一个优化版本：\n"
     "1. 拆分列表\n2. 分别排序\n3. 合并\n```python\ndef f(x):\n    return sorted(x)\n```",
@@ -49,7 +51,7 @@ TIERS = {
     "heavy": {"labels": {"size": "large"}},
 }
 CHAT = WIRES["chat", "openai"]
-READY = [READ, CHAT.answers("好"), AGAIN]
+READY: Script = [READ, CHAT.answers("好"), AGAIN]
 
 
 def llama2() -> pathlib.Path:
@@ -142,6 +144,22 @@ async def test_the_text_is_found_in_the_words_of_every_endpoint(operation: str, 
             assert answer.status == 200, answer
             found.append((answer.headers["x-sits-target"], wished(gateway.record(answer))[1]))
         assert found == [("small", "tiny"), ("large", "heavy")]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "wrong"),
+    [
+        ([0.2], "the list has 1, not 2; give a list of 2"),
+        ([0.2, 7], "[1]: 7 is out of range"),
+        ("0.2", "must be a list of 2"),
+        ([0.8, 0.2], "the first bound 0.8 is not below the second 0.2"),
+    ],
+    ids=["one", "out of range", "no list", "in the wrong order"],
+)
+def test_bounds_that_make_no_sense_are_refused(bounds: Any, wrong: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_value(route("r", "small", complexity={"tiers": TIERS, "bounds": bounds}))
+    assert f"spec.complexity.bounds{wrong if wrong[0] == '[' else ': ' + wrong}" in str(caught.value)
 
 
 @inside_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unicodedata import east_asian_width
 
 import pytest
@@ -67,6 +68,30 @@ def test_a_choice_by_scores_is_told_with_what_each_score_gave() -> None:
         "│  └─ cost $0.001230\n"
         "└─ time not taken\n"
     )
+
+
+DRAWN: dict[str, Any] = {"arm": "heavy", "chances": (("tiny", 0.02), ("heavy", 0.98)), "load": 0.25}
+LEARNED = [
+    pytest.param(
+        Wish(**DRAWN, chance=0.98, best="heavy"), "drew heavy with a chance of 0.98 (tiny 0.02), the best so far, load 0.25",
+        id="the best",
+    ),
+    pytest.param(
+        Wish(**DRAWN, chance=0.98, best="tiny"),
+        "drew heavy with a chance of 0.98 (tiny 0.02), to learn; the best so far is tiny, load 0.25",
+        id="to learn",
+    ),
+    pytest.param(
+        Wish(arm="大模型", chance=1.0, chances=(("a", 0.0), ("大模型", 1.0)), best="大模型", load=0.0),
+        "took 大模型, as was learned, load 0.00",
+        id="frozen",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wish", "told"), LEARNED)
+def test_what_was_drawn_to_be_learned_from_is_told_with_its_chance(wish: Wish, told: str) -> None:
+    assert f"│  └─ {told}\n" in explain(Record("r", 1.7e9, "chat", route="x", wish=wish))
 
 
 TWO = (("a", 3.0), ("b", 1.0))

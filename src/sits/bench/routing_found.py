@@ -258,14 +258,16 @@ def real(found: dict[str, Compared], rate: float, load: float) -> tuple[list[Fig
         if name in found:
             other = found[name]
             ratio = other.mean / ours.mean
-            detail = f"{number(other.mean)} s and {number(ours.mean)} s; {rate:g} requests a second for each"
+            alike = "; slots are alike" if name == WLC else ""
+            detail = f"{number(other.mean)} s and {number(ours.mean)} s; {rate:g} requests a second for each{alike}"
             figures.append(bounded(f"routing_real_mean_vs_{label}", ratio, "x", bound, detail))
             figures.append(measured(f"routing_real_p99_vs_{label}", other.p99 / ours.p99, "x"))
             even = f"{number(ours.throughput)} and {number(other.throughput)} answers a second"
             figures.append(measured(f"routing_real_throughput_vs_{label}", ours.throughput / other.throughput, "x", even))
     for name in (EXACT, STALE, SHEET):
         if name in found:
-            figures.append(measured(f"routing_real_mean_vs_{LABELS[name]}", found[name].mean / ours.mean, "x"))
+            tail = f"p99 {number(found[name].p99 / ours.p99)} times"
+            figures.append(measured(f"routing_real_mean_vs_{LABELS[name]}", found[name].mean / ours.mean, "x", tail))
     failed = sum(one.failed for one in found.values())
     offered = sum(one.offered for one in found.values())
     off = max(abs(one.mean / one.simulated - 1.0) for one in found.values())

@@ -107,7 +107,8 @@ class Reading:
         self._room = room
         self._left = left
         self._over = over
-        self._used = Usage(input=0, output=0)
+        self.used = Usage(input=0, output=0)
+        """Over all asks so far."""
         self._words: Words = ENGLISH
 
     async def through(self, body: bytes, operation: Operation) -> Read:
@@ -126,11 +127,11 @@ class Reading:
         for number, piece in enumerate(pieces[:-1], 1):
             notes = await self._note(material, piece, notes, number, len(pieces))
         if len(pieces) == 1:
-            return Read(body, 1, self._used)
+            return Read(body, 1, self.used)
         last = self._words.last.format(
             request=material.edges, notes=notes, piece=pieces[-1], number=len(pieces), before=len(pieces) - 1
         )
-        return Read(encode(_put(fields, material.place, last)), len(pieces), self._used, notes)
+        return Read(encode(_put(fields, material.place, last)), len(pieces), self.used, notes)
 
     async def _cut(self, material: Material) -> list[str]:
         """The material in pieces that leave room for everything else that an ask holds.
@@ -197,8 +198,8 @@ class Reading:
         answer = await self._asked(encode(asked), f"part {number} of {pieces}")
         said = answer.choices[0].message.content if answer.choices else None
         if answer.usage is not None:
-            self._used = Usage(
-                (self._used.input or 0) + answer.usage.prompt_tokens, (self._used.output or 0) + answer.usage.completion_tokens
+            self.used = Usage(
+                (self.used.input or 0) + answer.usage.prompt_tokens, (self.used.output or 0) + answer.usage.completion_tokens
             )
         if not said or not said.strip():
             raise SitsError(Code.UPSTREAM_BROKEN, f"{self._target.name} made no notes of part {number} of {pieces} of the prompt")

@@ -38,6 +38,7 @@ class Completed(msgspec.Struct, frozen=True):
     """Over the asks for them: each has the answer so far in its prompt."""
     told: Usage | None = None
     """What the client is told of the whole answer."""
+    finish: FinishReason = "length"
 
 
 def asked_as(operation: Operation) -> Operation:
@@ -88,8 +89,8 @@ async def complete(
         finish = said.finish
     if not parts:
         return Completed(body, 0, used)
-    told = msgspec.structs.replace(first.usage, output=made)
-    return Completed(client.whole(ask, _told(first, text, finish or "length", told), identity), parts, used, told)
+    told, finish = msgspec.structs.replace(first.usage, output=made), finish or "length"
+    return Completed(client.whole(ask, _told(first, text, finish, told), identity), parts, used, told, finish)
 
 
 def _resumable(first: Answer, ask: Ask, target: Target) -> Choice | None:

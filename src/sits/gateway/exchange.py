@@ -169,7 +169,7 @@ class Exchange:
         self.place: Place | None = None
         """Inside its route, where requests are admitted by class."""
         self.behind = ""
-        """What it is, where no client waits for it: `renewal`, `shadow`, `later`, `probe`, `piece`."""
+        """What it is, where no client waits for it: `renewal`, `shadow`, `later`, `probe`, `piece`, `part`."""
         self.shadow: Lane | None = None
         """Whose shadow is asked behind the answer."""
         self.gate: Gate | None = None
@@ -420,6 +420,10 @@ class Exchange:
     def watch(self, attempt: Attempt, now: float) -> None:
         """Arm the first-token deadline of this attempt and, once for the exchange, the keep-alive comments."""
         self._first_due = now + attempt.target.deadlines.first_token
+        self.comfort(now)
+
+    def comfort(self, now: float) -> None:
+        """Let the client of a stream hear, from now on, that it is not forgotten."""
         if self._comment_due == NEVER:
             self._comment_due = now + self.service.comment_seconds
             self.service.sweep.add(self)

@@ -11,48 +11,57 @@ too, also of routes that do not learn.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import msgspec
 
-from sits.gateway.judging import Judging
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.siblings import Siblings
 from sits.inner.errors import Code, SitsError
 from sits.state.outcomes import Heard, Outcome, Outcomes, parse
-
-if TYPE_CHECKING:
-    from sits.gateway.service import Service
 
 TOPIC = "feedback"
 """Of the question that siblings are asked; `FeedbackPages.here` answers it."""
 _NOBODY = b"-"
 
 
-class _Passed(msgspec.Struct, frozen=True):
+class Given(msgspec.Struct, frozen=True):
+    """What somebody says of an answer."""
+
     request_id: str
     score: float
+    """-1 to 1."""
     key: str | None
     admin: bool
+    """Whether it may be of a request by another key."""
+
+
+Noted = Callable[[Given, bool], bool]
+"""Records feedback with the traffic; it may be of a request that nothing is learned from (False). Whether it is recorded."""
+
+
+def _nowhere(given: Given, known: bool) -> bool:
+    return False
 
 
 class FeedbackPages:
-    """The pages."""
+    """The pages. `judges` says for each route what came of judging its answers."""
 
     def __init__(
         self,
-        service: Service,
         outcomes: Outcomes,
-        judging: Judging,
         siblings: Callable[[], Siblings],
         clock: Callable[[], float] = time.perf_counter,
+        *,
+        noted: Noted = _nowhere,
+        judges: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        self._service = service
         self._outcomes = outcomes
-        self._judging = judging
         self._siblings = siblings
         self._clock = clock
+        self._noted = noted
+        self._judges = judges
 
     def add_to(self, pages: Pages) -> None:
         pages.add("POST", "/v1/feedback", self.give)
@@ -62,7 +71,7 @@ class FeedbackPages:
         """POST /v1/feedback."""
         given = parse(visit.request.body)
         key = visit.key
-        passed = _Passed(given.request_id, given.score, key.name if key is not None else None, key is None or key.admin)
+        passed = Given(given.request_id, given.score, key.name if key is not None else None, key is None or key.admin)
         status = self._take(passed)
         if status is None:
             others, _ = await self._siblings().ask(f"{TOPIC} {msgspec.json.encode(passed).decode()}")
@@ -74,29 +83,20 @@ class FeedbackPages:
     async def show(self, visit: Visit) -> Answer:
         """GET /v1/admin/learning: this worker's routes that learn."""
         status = self._outcomes.status()
-        judges = self._judging.status()
+        judges = self._judges()
         for name, route in status["routes"].items():
             route["judge"] = judges.get(name)
         return json_answer(status)
 
     def here(self, question: str) -> bytes:
         """For a sibling: whether the decision was made here, and what became of the feedback."""
-        status = self._take(msgspec.json.decode(question, type=_Passed))
+        status = self._take(msgspec.json.decode(question, type=Given))
         return _NOBODY if status is None else status.encode()
 
-    def _take(self, given: _Passed) -> Heard | None:
+    def _take(self, given: Given) -> Heard | None:
         outcome = Outcome(given.request_id, "feedback", given.score, self._clock())
         status = self._outcomes.heard(outcome, given.key, given.admin)
-        tracing = self._service.tracing
-        if tracing is None or status == "repeated" or not tracing.wanted(given.request_id):
+        if status == "repeated":
             return status
-        if status is None and not self._answered(given):
-            return None
-        self._service.books.settle()  # What is said of a request comes after it in the record of traffic.
-        tracing.feedback(given.request_id, 0.5 + 0.5 * given.score)
-        return status or "counted"
-
-    def _answered(self, given: _Passed) -> bool:
-        """Whether a request of that id by that key was answered here of late."""
-        record = self._service.books.ring.get(given.request_id)
-        return record is not None and record.status == 200 and (given.admin or record.key == given.key)
+        noted = self._noted(given, status is not None)
+        return "counted" if status is None and noted else status

@@ -37,11 +37,12 @@ FITTED = frozenset(("chat", "messages", "responses", "completions"))
 T = TypeVar("T")
 
 
-def asking(x: Exchange, operation: Operation = "chat") -> AskPiece:
-    """Asks one target for a part of the answer to a request, on the account of whoever made it."""
+def asking(x: Exchange, behind: str, operation: Operation = "chat") -> AskPiece:
+    """Asks one target on behalf of a request, on the account of whoever made it: to read a `piece` of its prompt, or for a `part`
+    of its answer."""
 
     async def ask_piece(target: Target, body: bytes) -> bytes:
-        return await ask(x.service, target, operation, body, x.request.peer, key=x.key, behind="piece")
+        return await ask(x.service, target, operation, body, x.request.peer, key=x.key, behind=behind)
 
     return ask_piece
 
@@ -70,9 +71,9 @@ async def beside(x: Exchange, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         SitsError: what `work` raises; why the request has ended.
     """
-    x.beside = x.service.loop.create_task(work)
+    x.beside = task = x.service.loop.create_task(work)
     try:
-        return await x.beside
+        return await task
     except asyncio.CancelledError:
         if x.ending is None:
             raise
@@ -96,8 +97,14 @@ class Chunks(msgspec.Struct, frozen=True):
         Raises:
             SitsError: as `Reading.through`.
         """
-        reading = Reading(asking(x), self.tokens, self.target, self.room, left=seconds_left(x), over=over(x))
-        read = await beside(x, reading.through(x.request.body, x.operation))
+        if x.stream:
+            x.comfort(perf_counter())
+        reading = Reading(asking(x, "piece"), self.tokens, self.target, self.room, left=seconds_left(x), over=over(x))
+        try:
+            read = await beside(x, reading.through(x.request.body, x.operation))
+        except SitsError:
+            x.pieces = Read(x.request.body, 0, reading.used)  # What was read is used, whatever comes of it.
+            raise
         x.rewritten(read.body)
         return read
 
@@ -125,7 +132,7 @@ async def complete_answer(x: Exchange, fitness: Fitness, attempt: Attempt) -> No
         target,
         x.resumes,
         row.window,
-        asking(x, asked_as(x.operation)),
+        asking(x, "part", asked_as(x.operation)),
         over(x),
         seconds_left(x),
     )
@@ -136,6 +143,7 @@ async def complete_answer(x: Exchange, fitness: Fitness, attempt: Attempt) -> No
             raise
         return  # It is to end now: with the answer as far as it is.
     attempt.body = x.resumed.body
+    attempt.reading = msgspec.structs.replace(attempt.reading, finish=x.resumed.finish)
 
 
 async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | None = None) -> Chunks | None:

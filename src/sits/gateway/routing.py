@@ -17,7 +17,7 @@ import msgspec
 from sits.dialects.intake import unreadable
 from sits.engines.base import Engine
 from sits.gateway.feedback_pages import TOPIC as FEEDBACK
-from sits.gateway.feedback_pages import FeedbackPages
+from sits.gateway.feedback_pages import FeedbackPages, Given
 from sits.gateway.fitting import Chunks, complete_answer, fit_in
 from sits.gateway.judging import Judging
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
@@ -89,7 +89,7 @@ class Routing:
         )
         service.judging = self.judging
         service.before_drain.append(self.judging.aclose)
-        self._feedback = FeedbackPages(service, self.outcomes, self.judging, self._brothers)
+        self._feedback = FeedbackPages(self.outcomes, self._brothers, noted=self._noted, judges=self.judging.status)
         self.topics: dict[str, Topic] = {FEEDBACK: self._feedback.here}
         self._learn_at = self._save_at = 0.0
         service.understanding, service.outcomes = self.understanding, self.outcomes
@@ -178,6 +178,19 @@ class Routing:
 
     def _health(self, change: HealthChange) -> None:
         self._tell("health", {"target": change.target, "sick": change.sick, "why": change.reason})
+
+    def _noted(self, given: Given, known: bool) -> bool:
+        """Record feedback with the traffic, if its request is recorded."""
+        service = self._service
+        tracing = service.tracing
+        if tracing is None or not tracing.wanted(given.request_id):
+            return False
+        # Its record may not have been made yet, and is to come before it.
+        record = service.books.ring.get(given.request_id)
+        if not known and (record is None or record.status != 200 or not (given.admin or record.key == given.key)):
+            return False
+        tracing.feedback(given.request_id, 0.5 + 0.5 * given.score)
+        return True
 
     # Pages
 

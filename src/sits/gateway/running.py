@@ -37,6 +37,8 @@ from sits.routing.target import Target
 
 USAGE_ON_REQUEST = frozenset(("chat", "completions"))
 """Operations whose streams tell their usage only when asked to."""
+INSIDE = frozenset(("shadow", "part"))
+"""What waits for no turn of its own: a part of an answer has the place of its request, which would wait for itself."""
 
 
 async def run(x: Exchange) -> Attempt:
@@ -52,7 +54,7 @@ async def run(x: Exchange) -> Attempt:
     conduct, targets = x.conduct, x.plan.targets
     if x.request.headers.get(b"x-sits-fallback") == b"off":
         targets = targets[:1]
-    if x.gate is not None and x.place is None and x.behind != "shadow":
+    if x.gate is not None and x.place is None and x.behind not in INSIDE:
         await enter(x, x.gate)
     rules = conduct.rules if x.priority != P0 else conduct.top
     course = Course(rules, targets)
@@ -114,7 +116,7 @@ async def resumed(x: Exchange, attempt: Attempt, course: Course, conduct: Conduc
         if conduct.fitness is not None and not x.stream:
             await x.service.complete(x, conduct.fitness, attempt)
         return attempt
-    while answer.held and (part := onward(x, answer, attempt, course)) is not None:
+    while answer.held and (part := next_part(x, answer, attempt, course)) is not None:
         await part.over
         end(x, part)
         if part.error is None:
@@ -132,7 +134,7 @@ async def resumed(x: Exchange, attempt: Attempt, course: Course, conduct: Conduc
     return attempt
 
 
-def onward(x: Exchange, answer: Continued, attempt: Attempt, course: Course) -> Attempt | None:
+def next_part(x: Exchange, answer: Continued, attempt: Attempt, course: Course) -> Attempt | None:
     """The next part of an answer that was cut by its length, under way; None where nobody is to go on with it."""
     target = attempt.target
     if attempt.translation is None or x.gone or x.ending is not None or late(x) or len(answer.targets) >= MOST_PARTS:

@@ -52,6 +52,8 @@ STREAMED = frozenset(("chat", "completions", "responses", "messages"))
 LONGEST_NAME = 200
 """Characters of a requested name that are kept; names that exist are no longer."""
 JSON = b"application/json"
+OF_ANOTHER = frozenset(("piece", "part"))
+"""What is a part of a request, and is allowed with that: its target is asked by its own name."""
 
 
 async def serve(x: Exchange) -> None:
@@ -150,7 +152,7 @@ def find(x: Exchange) -> None:
     """
     assert x.peek is not None
     choice = x.table.choice(x.peek.model)
-    if x.key is not None and not x.key.allows(x.peek.model):
+    if x.key is not None and not x.key.allows(x.peek.model) and x.behind not in OF_ANOTHER:
         raise SitsError(Code.FORBIDDEN, f"this key may not use {x.requested!r}", param="model")
     x.choice = choice
     heed(x, choice)

@@ -94,8 +94,6 @@ class ContextSpec(Spec, frozen=True):
     """The service of requests that say none and are of no domain that is one; no headroom when not given."""
     oversize: Literal["larger", "split", "refuse"] = "larger"
     """A prompt that does not fit: only models with a larger window are asked, or it is read in pieces, or it is refused."""
-    overhead: Tokens = 4
-    """Tokens of the frame of each message, where nobody knows the chat template."""
     pieces: Annotated[int, msgspec.Meta(ge=2, le=256)] = 16
     """The most pieces that one prompt is read in; a longer one is refused."""
     notes: Annotated[int, msgspec.Meta(ge=16)] = 512

@@ -276,6 +276,7 @@ def _references_of(resource: Resource) -> Iterator[tuple[Path, str, str]]:
     spec: Path = ("spec",)
     if isinstance(resource, Route):
         yield from _domains_matched(resource)
+        yield from _models_preferred(resource)
         if resource.spec.shadow is not None:
             yield (*spec, "shadow", "model"), resource.spec.shadow.model, "Model"
         if resource.spec.qos is not None and resource.spec.qos.replacement is not None:
@@ -300,6 +301,18 @@ def _references_of(resource: Resource) -> Iterator[tuple[Path, str, str]]:
     elif isinstance(resource, Domain):
         for index, name in enumerate(resource.spec.prefers.models):
             yield (*spec, "prefers", "models", index), name, "Model"
+
+
+def _models_preferred(route: Route) -> Iterator[tuple[Path, str, str]]:
+    if route.spec.complexity is not None:
+        for tier in ("tiny", "base", "heavy"):
+            one = getattr(route.spec.complexity.tiers, tier)
+            for index, name in enumerate(one.models if one is not None else ()):
+                yield ("spec", "complexity", "tiers", tier, "models", index), name, "Model"
+    if route.spec.context is not None:
+        for number, stage in enumerate(route.spec.context.stages):
+            for index, name in enumerate(stage.models):
+                yield ("spec", "context", "stages", number, "models", index), name, "Model"
 
 
 def _domains_matched(route: Route) -> Iterator[tuple[Path, str, str]]:

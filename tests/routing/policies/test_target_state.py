@@ -82,6 +82,18 @@ def test_the_room_is_found_from_late_first_contents(slots: int) -> None:
     assert served(slots, 600, slots * 3 // 2).room == pytest.approx(slots, rel=0.15)
 
 
+@pytest.mark.parametrize("slots", [4, 16])
+def test_a_line_that_lasts_is_not_taken_for_the_usual_time_and_more_room(slots: int) -> None:
+    state = served(slots, 600, slots * 3 // 2)
+    state.outstanding = 3 * slots
+    for number in range(4000):
+        state.spoke(30.0 + number / 100.0, 2.01, 3 * slots)
+        state.ended(30.0 + number / 100.0, 3.01, 3 * slots, True, 2.01, 100.0)
+        state.outstanding = 3 * slots
+    assert state.quick < 0.1
+    assert state.room == pytest.approx(slots, rel=0.15)
+
+
 def test_room_that_was_never_filled_is_as_much_as_was_seen_and_one() -> None:
     assert served(1000, 100, 10).room == 11.0
 

@@ -42,12 +42,11 @@ class Stage:
 class Context:
     """The context of one route. `stage` and `window` are for every request: integers in, no allocation."""
 
-    __slots__ = ("_edges", "_larger", "_services", "_usual", "edge", "most", "overhead", "spec", "stages")
+    __slots__ = ("_edges", "_larger", "_services", "_usual", "edge", "most", "spec", "stages")
 
     def __init__(self, spec: ContextSpec) -> None:
         self.spec = spec
         self.most = spec.most
-        self.overhead = spec.overhead
         self._larger = spec.oversize == "larger"
         self._edges = [stage.below for stage in spec.stages if stage.below is not None]
         self.edge = self._edges[0] if self._edges else spec.most
