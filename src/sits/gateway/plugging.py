@@ -40,6 +40,11 @@ class Plugging:
         self._compiles = False
         """Whether whoever calls compiles the routes anyway."""
 
+    @property
+    def generation(self) -> int:
+        """Goes up with each change of what is in force."""
+        return self._plugins.generation if self._plugins is not None else 0
+
     def start(self) -> None:
         """Load what is installed."""
         self._compiles = True
