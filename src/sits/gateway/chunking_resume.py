@@ -1,8 +1,8 @@
 """A whole answer that was cut by its length, gone on with until it is complete or there is no more room.
 
-Streams are gone on with part by part as they run (`sits.gateway.running`); this is for answers that are not streamed. The model is
-given what it has said so far, and what it says then is put behind it; the client gets one answer, with the usage of all its parts
-and the finish of the last. For models that can be given the beginning of an answer, by servers of OpenAI's family.
+Streams are gone on with part by part as they run (`sits.gateway.running`); this is for answers that are not streamed. The model
+is given what it has said so far, and what it says then is put behind it; the client gets one answer, with the usage of all its
+parts and the finish of the last. For models that can be given the beginning of an answer, by servers of OpenAI's family.
 """
 
 from __future__ import annotations

@@ -142,6 +142,7 @@ class Replayer:
             setattr(facts, name, getattr(asked, name))
         facts.session = asked.session.encode()
         facts.wall = record.time
+        facts.requested = record.requested
         if not asked.known:
             if record.usage is not None and record.usage.input is not None and not record.usage.estimated:
                 facts.tokens, facts.exact = record.usage.input, True

@@ -41,7 +41,8 @@ class TokenizerSpec(Spec, frozen=True):
     """`upstream` asks the model server (`local`, `llamacpp`, `vllm`, `sglang`, `tgi` and `anthropic` have a way to say it);
     `file:PATH` is a `tokenizer.json` of Hugging Face, or a GGUF file whose vocabulary is of the kind `gpt2`."""
     frame: FrameSpec | None = None
-    """The chat template, for `file:`. Without it only the text is counted exactly, and the frame of a message taken for four tokens."""
+    """The chat template, for `file:`. Without it only the text is counted exactly, and four tokens are taken for the frame of a
+    message."""
     normalises: Normalises = "nfc"
     """What the tokenizer does with text first. `none` (Llama, GPT, Gemma, SmolLM) and `nfc` (Qwen) are of byte-level BPE, or of
     SentencePiece that falls back to bytes; `nfkc` is of Unigram (XLM-R, e5, T5). The certain bounds follow from it."""

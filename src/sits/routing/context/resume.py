@@ -18,7 +18,7 @@ from sits.resources.context import ServiceSpec
 FEWEST = 16
 """Tokens of room below which going on is not worth an ask."""
 SPARE = 16
-"""Tokens that are left free: the answer so far is a part of the next prompt, and may have a few more there than it was made of."""
+"""Tokens that are left free: the answer so far is part of the next prompt, and may have a few more there than it was made of."""
 MOST_PARTS = 16
 """Of one answer, the first among them."""
 
