@@ -63,6 +63,12 @@ def chat(text: str, **fields: Any) -> dict[str, Any]:
     return long("chat", text, **fields)
 
 
+def tokens_of(gateway: Gateway) -> Tokens:
+    tokens = gateway.node.service.tokens
+    assert tokens is not None
+    return tokens
+
+
 def labelled(resource: dict[str, Any], **labels: str) -> dict[str, Any]:
     resource["metadata"]["labels"] = labels
     return resource
@@ -157,10 +163,8 @@ async def test_counts_of_a_model_with_a_tokenizer_file_are_exact_and_said_to_be(
                 body = {"model": name, "messages": [{"role": "user", "content": "人工智能改变世界。 Hello, world!"}]}
                 asked = await gateway.ask("/v1/messages/count_tokens", body)
                 said[name] = (asked.status, asked.json["input_tokens"], asked.headers.get("x-sits-estimated"))
-            tokens, table = Tokens(), gateway.node.service.table
             wanted = CHAT.read(json.dumps(body).encode())
-            count = await tokens.count(table.targets["exact"], wanted)
-            await tokens.aclose()
+            count = await tokens_of(gateway).count(gateway.node.service.table.targets["exact"], wanted)
             assert count.exact
             assert said["exact"] == (200, count.tokens, None)
             assert (said["frameless"][0], said["frameless"][2]) == (200, "true")
@@ -226,12 +230,10 @@ async def test_what_is_too_long_is_read_in_pieces_and_answered_once(tmp_path: pa
         assert f"notes {len(pieces)}" in last
         assert all(piece["model"] == "one-upstream" and piece["max_tokens"] == 64 for piece in pieces)
         fitted = gateway.node.service.table.targets["one"]
-        tokens = Tokens()
         for piece in pieces:
-            count = await tokens.count(fitted, CHAT.read(json.dumps(piece).encode()))
+            count = await tokens_of(gateway).count(fitted, CHAT.read(json.dumps(piece).encode()))
             assert count.exact
             assert count.tokens + 64 <= 700
-        await tokens.aclose()
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -458,17 +458,23 @@ class Short:
         return getattr(self._engine, name)
 
 
-@inside_loop
-async def test_a_real_model_says_what_it_would_have_said_without_the_cuts(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "data").mkdir()
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """For a gateway whose store of model files is the one that all tests share."""
     CACHE.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "data").mkdir()
     (tmp_path / "data" / "models").symlink_to(CACHE)
-    chinese = {"prompt": "一二三四五六七八九十，一二三四五六七八九十，一二三四五", "max_tokens": 40}
+    return tmp_path
+
+
+@inside_loop
+async def test_a_real_model_says_what_it_would_have_said_without_the_cuts(folder: pathlib.Path) -> None:
+    chinese = {"prompt": "一二三四五六七八九十，一二三四五六七八九十，一二三四五", "max_tokens": 64}
     plain = {"messages": [{"role": "user", "content": "What is a river? Answer in two sentences."}]}
-    async with Gateway(tmp_path, SMOL, resumable("smol", context={"most": 1024})) as gateway:
+    async with Gateway(folder, SMOL, resumable("smol", context={"most": 1024})) as gateway:
         target = gateway.node.service.table.targets["smol"]
         engine = target.engine
-        for operation, fields, mosts in (("chat", plain, (9,)), ("completions", chinese, (16, 10))):
+        for operation, fields, mosts in (("chat", plain, (9,)), ("completions", chinese, (16, 24))):
             for stream in (False, True):
                 body = {"model": "r", "temperature": 0.0, "stream": stream, **fields, **(USAGE["chat"] if stream else {})}
                 object.__setattr__(target, "engine", engine)

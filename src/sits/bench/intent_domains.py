@@ -1,12 +1,15 @@
-"""What is shipped of the labelled set: the twelve domains as resources, and the background; of the split `examples` alone.
+"""What is shipped of the labelled set: the twelve domains as resources, and the background; of the split `examples` alone; and the
+embeddings of both.
 
-    python -m sits.bench.intent_domains
+    python -m sits.bench.intent_domains [FOLDER]
 
-writes them anew where the set has changed; a test holds that they agree with it.
+writes them anew where the set has changed, the embedding model being fetched into FOLDER (`data`) unless it is there; tests hold
+that they agree with the set and the model.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import msgspec
@@ -16,10 +19,13 @@ from sits.bench.intent import queries
 from sits.resources.domains import DOMAINS_FOLDER, Domain, DomainSpec
 from sits.resources.vocabulary import Metadata
 from sits.resources.writing import to_yaml
+from sits.state.intent import shipped
+from sits.state.intent.embedders import Deep, open_e5, weights_named
 from sits.state.intent.labelled import UNKNOWN, domains_of
 from sits.state.intent.material import Unasked
 
 BACKGROUND = Path(sits.state.intent.__file__).parent / "background.jsonl"
+EMBEDDED = BACKGROUND.with_name(shipped.FILE)
 DESCRIPTIONS = {
     "code": "Writing, reading, mending and explaining programs, queries, scripts and configuration.",
     "compliance": "Whether something keeps to regulations, standards and policies, and what these ask for.",
@@ -49,7 +55,18 @@ def files() -> dict[Path, str]:
     return found
 
 
+def texts() -> list[str]:
+    """The texts that are shipped, in the order of the set."""
+    return [query.text for query in queries() if query.split == "examples"]
+
+
+def embeddings(deep: Deep) -> bytes:
+    """The embeddings of them, as they are shipped."""
+    return shipped.pack(weights_named(), texts(), deep.embed(texts()))
+
+
 if __name__ == "__main__":
     for path, text in files().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    EMBEDDED.write_bytes(embeddings(open_e5(Path(sys.argv[1] if len(sys.argv) > 1 else "data"))))

@@ -190,7 +190,7 @@ def _real(plan: Plan) -> tuple[list[Figure], list[Section]]:
     found = {
         one.name: one for one in routing_real.compare(rivals, REAL_RATE, 1.0 if plan.quick else REAL_SECONDS, SEED, plan.say)
     }
-    figures, section = routing_found.real(found, REAL_RATE, os.getloadavg()[0])
+    figures, section = routing_found.real(found, REAL_RATE)
     return figures, [section]
 
 

@@ -250,7 +250,7 @@ def cluster(plain: Sequence[Placed], tight: Sequence[Placed]) -> tuple[list[Figu
     return figures, [Section("A thousand nodes", CLUSTER, [Table(head, rows)])]
 
 
-def real(found: dict[str, Compared], rate: float, load: float) -> tuple[list[Figure], Section]:
+def real(found: dict[str, Compared], rate: float) -> tuple[list[Figure], Section]:
     """Through a gateway, before real servers."""
     ours = found[OURS]
     figures = []
@@ -270,13 +270,19 @@ def real(found: dict[str, Compared], rate: float, load: float) -> tuple[list[Fig
             figures.append(measured(f"routing_real_mean_vs_{LABELS[name]}", found[name].mean / ours.mean, "x", tail))
     failed = sum(one.failed for one in found.values())
     offered = sum(one.offered for one in found.values())
-    off = max(abs(one.mean / one.simulated - 1.0) for one in found.values())
+    off, who = max((abs(one.mean / one.simulated - 1.0), one.name) for one in found.values())
+    loads = [one.load for one in found.values()]
     late = max(one.late for one in found.values())
     figures += [
         bounded("routing_real_failed", failed, "requests", "== 0", f"of {offered:,}, whichever policy"),
-        measured("routing_real_vs_simulated", 100.0 * off, "%", "the mean latency before real servers is off by so much at most"),
+        measured("routing_real_vs_simulated", 100.0 * off, "%", f"so much is the mean latency off at most, that of {who}"),
         measured("routing_real_late", 1e3 * late, "ms", "so late were requests sent, 99th percentile of the worst policy"),
-        measured("routing_real_load", load, "", "load of the machine while it ran, mean of the last minute"),
+        measured(
+            "routing_real_load",
+            statistics.fmean(loads),
+            "",
+            f"of the machine's cores, while it ran; {min(loads):.1f} to {max(loads):.1f}",
+        ),
     ]
     rows = []
     for one in found.values():

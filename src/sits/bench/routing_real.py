@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import random
 import sys
 import tempfile
@@ -60,6 +61,8 @@ class Compared(msgspec.Struct, frozen=True):
     """Seconds that a request was sent after its time, 99th percentile: the load maker's own delay."""
     simulated: float
     simulated_p99: float
+    load: float
+    """Of the machine, over the minute before it was done."""
 
 
 class _Took(msgspec.Struct, frozen=True):
@@ -126,6 +129,7 @@ def _compared(name: str, rows: Sequence[_Took], simulated: Seen) -> Compared:
         late=_at(late, 0.99),
         simulated=simulated.mean,
         simulated_p99=simulated.p99,
+        load=os.getloadavg()[0],
     )
 
 

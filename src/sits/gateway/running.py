@@ -24,6 +24,7 @@ from sits.gateway.attempt import Attempt
 from sits.gateway.conduct import Conduct
 from sits.gateway.exchange import Exchange
 from sits.gateway.race import Race, outrun
+from sits.gateway.resuming import resumable, room
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.resilience.attempts import Course, Kind
 from sits.resilience.attempts.course import BROKEN
@@ -31,7 +32,7 @@ from sits.resilience.qos.classes import P0
 from sits.resilience.qos.deadline import HEADER as TIMEOUT
 from sits.resilience.qos.deadline import onward
 from sits.resilience.switch.divert import verdict
-from sits.routing.context.resume import MOST_PARTS, can_resume, room_left
+from sits.routing.context.resume import MOST_PARTS, can_resume
 from sits.routing.plan import LEFT_ALONE, NOBODY
 from sits.routing.target import Target
 
@@ -145,14 +146,6 @@ def next_part(x: Exchange, answer: Continued, attempt: Attempt, course: Course) 
         return begin(x, course, target, Kind.CONTINUATION)
     except SitsError:
         return None
-
-
-def room(x: Exchange, answer: Continued, target: Target) -> int:
-    """Tokens that an answer that was cut by its length may still have of this target."""
-    row = x.conduct.fitness.rows.get(target.name) if x.conduct is not None and x.conduct.fitness is not None else None
-    if row is None or x.resumes is None:
-        return 0
-    return room_left(answer, x.ask(), x.resumes, row.window)
 
 
 def standing_in(x: Exchange, target: Target) -> Target:
@@ -407,18 +400,6 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
         extra.extend(prepared.headers)
         translate = partial(x.bridge, target) if stream else None
     return Outgoing(b"POST", path.encode(), outbound(x, extra), body, target.fixed), translate
-
-
-def resumable(x: Exchange, target: Target) -> bool:
-    """Whether a streamed answer of this target can be gone on with when it is cut by its length."""
-    if x.continued is not None:
-        return True
-    if "prefill" not in target.capabilities and x.operation != "completions":
-        return False
-    try:
-        return can_resume(x.ask())
-    except SitsError:
-        return False  # Only the model server can read it.
 
 
 def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:

@@ -312,6 +312,8 @@ async def renew(x: Exchange, renewal: Renewal) -> None:
     try:
         understand(x)
         await decide(x)
+        if x.conduct is not None and x.conduct.fitness is not None:
+            await fit(x, x.conduct.fitness)
         cache = x.table.caches.get(x.requested)
         recalling = x.service.caches.recall(x, cache) if cache is not None else None
         if cache is None or recalling is None:

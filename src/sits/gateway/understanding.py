@@ -1,7 +1,8 @@
 """What requests want, in a node: read by the domains that are declared, made anew behind each change of them.
 
-A request looks, and waits at the most as long as its route lets it. Until the domains are ready, and where they cannot be, a
-request is of none: nothing ever fails of this. A node without a Domain does nothing here.
+A request looks, and waits at the most as long as its route lets it. The quick stage stands within a second or two; while the
+examples are embedded for the deep one, and where they cannot be, its verdicts stand. Until then, and where there is nothing to
+read by, a request is of none: nothing ever fails of this. A node without a Domain does nothing here.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ DIMENSION = 384
 AGAIN_SECONDS = (1.0, 5.0, 60.0)
 """After how long what went wrong is tried again; the last one from then on."""
 
-State = Literal["none", "building", "ready", "failed"]
+State = Literal["none", "building", "quick", "ready", "failed"]
+"""`quick`: the quick stage reads alone, the deep one is being made."""
 
 
 class Understanding:
@@ -67,9 +69,11 @@ class Understanding:
         "_index",
         "_kept",
         "_nearest",
+        "_progress",
         "_quick",
         "_reader",
         "_sleep",
+        "_standing",
         "_state",
         "_task",
         "_vectors",
@@ -98,6 +102,10 @@ class Understanding:
         self._quick: WordLlama | None = None
         self._reader: Reader | None = None
         self._built: Built | None = None
+        self._progress = (0, 0)
+        """How many examples are embedded, of those to come into force, and how many there are."""
+        self._standing = ""
+        """What the quick stage that reads alone was made of."""
         self._nearest: Nearest | None = None
         self._kept = False
         """Whether the index has the examples in force."""
@@ -120,6 +128,7 @@ class Understanding:
             self._task.cancel()
         self.trouble = ""
         self._state = "building" if domains else "none"
+        self._progress = (0, 0)
         self._task = asyncio.get_running_loop().create_task(self._follow(domains, self._task), name="understanding")
 
     def look(self, body: bytes, operation: Operation) -> Verdict | None:
@@ -150,7 +159,8 @@ class Understanding:
         if self._nearest is None or not self._kept:
             raise SitsError(Code.NOT_FOUND, f"there are no examples to compare with: {self.trouble or self._state}")
         rows = await self._embed([text])
-        return await self._nearest.near(rows[0], k)
+        row = self._built.intent.levelled(text, rows[0]) if self._built is not None else rows[0]
+        return await self._nearest.near(row, k)
 
     def engines(self) -> list[Engine]:
         """The engines that are to be kept for this."""
@@ -165,6 +175,7 @@ class Understanding:
             "declared": sorted(self._domains),
             "domains": list(built.intent.domains) if built is not None else [],
             "examples": len(built.material.examples) if built is not None else 0,
+            "embedded": {"done": self._progress[0], "of": self._progress[1]},
             "index": built.index if built is not None else None,
             "indexed": self._kept,
             "verdicts": self._counts(),
@@ -216,7 +227,7 @@ class Understanding:
     async def _make(self, domains: Mapping[str, Domain]) -> None:
         # numpy and its kin take a while to import.
         await aside(lambda: importlib.import_module("sits.state.intent.building"), "intent")
-        from sits.state.intent.building import build, load_quick, load_tuning
+        from sits.state.intent.building import build, build_quick, load_quick, load_tuning, restored
         from sits.state.intent.material import material
         from sits.state.intent.reader import Reader
         from sits.state.intent.shelf import Shelf
@@ -227,10 +238,19 @@ class Understanding:
         tuning = await aside(lambda: load_tuning(self._data / "tuning.json"), "intent")
         given = await aside(lambda: material(domains), "intent")
         shelf = Shelf(self._data, _model(), DIMENSION)
-        built = await build(given, quick, self._embed, shelf, tuning, self._index)
+        built = await restored(given, shelf, tuning, self._index)
+        if built is None:
+            if self._built is None and self._standing != given.digest:
+                await self._take(Reader(await build_quick(given, quick, tuning), quick, None), None)
+                self._state, self._standing = "quick", given.digest
+            built = await build(given, quick, self._embed, shelf, tuning, self._index, self._tell)
+        self._tell(len(set(given.texts)), len(set(given.texts)))
         await self._take(Reader(built.intent, quick, self._embed, votes=self._votes(built)), built)
         self._state = "ready"
         _log.info("requests are read by %d domains, %d examples", len(domains), len(built.material.examples))
+
+    def _tell(self, done: int, of: int) -> None:
+        self._progress = done, of
 
     async def _keep(self, built: Built) -> None:
         if callable(self._vectors):

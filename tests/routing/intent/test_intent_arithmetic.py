@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.routing.intent import votes, words
+from sits.routing.intent.fitting import Known, fit_intent, known
 from sits.routing.intent.head import Head, fit, ones, out_of_fold, softmax
-from sits.routing.intent.intent import Intent, deep_seen, fit_intent, products_beside, quick_seen
+from sits.routing.intent.intent import Intent, deep_seen, products_beside, quick_seen
 from sits.routing.intent.judge import Marks, calibration_error, judge
 from sits.routing.intent.recent import LONG, Recent
 from sits.routing.intent.seen import Seen, see
@@ -231,23 +232,31 @@ def test_recent_verdicts_are_found_by_text_and_by_a_long_beginning() -> None:
         Recent(0)
 
 
+SAID = (
+    ("sue him", "the court", "a judge", "my lawyer", "起诉他", "法院", "法官", "律师"),
+    ("add two", "an integral", "a root", "the sum", "两数相加", "积分", "平方根", "求和"),
+    ("hello", "lunch", "a joke", "nice day", "你好", "午饭", "讲个笑话", "天气真好"),
+)
+
+
 def made() -> tuple[Intent, list[str], np.ndarray, np.ndarray]:
-    texts = ["sue him", "the court", "add two", "积分", "hello", "午饭"]
-    tokens = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
-    embeddings = np.eye(5, dtype=np.float32)[[0, 0, 1, 1, 2, 2]]
-    labels = np.array([0, 0, 1, 1, 2, 2])
-    quick = quick_seen(texts, tokens)
+    texts = [text for said in SAID for text in said]
+    labels = np.repeat(np.arange(3), 8)
+    tokens, embeddings = np.eye(4, dtype=np.float32)[labels], np.eye(5, dtype=np.float32)[labels]
     tuning = Tuning(quick_penalty=1e-2, deep_penalty=1e-2, safe=0.9, safe_none=0.97)
-    return fit_intent(NAMES, (None, None), quick, embeddings, labels, tuning), texts, tokens, embeddings
+    given = known(texts, tokens, labels, np.zeros(24, dtype=bool), embeddings)
+    return fit_intent(NAMES, (None, None), given, tuning), texts, tokens, embeddings
 
 
 def test_a_query_alone_is_scored_as_among_many() -> None:
     intent, texts, tokens, embeddings = made()
     seen = quick_seen(texts, tokens)
-    beside = deep_seen(embeddings, seen)
-    assert products_beside(embeddings, seen.products()) == pytest.approx(beside.products(), abs=1e-4)
+    read = np.arange(len(texts)) % 3 > 0
+    assert products_beside(embeddings, seen.products(), read) == pytest.approx(
+        deep_seen(embeddings, seen, read).products(), abs=1e-4
+    )
     quick = read_all(intent.quick.scores(seen), intent.tuning.quick)
-    deep = read_all(intent.deep_scores(beside, embeddings), intent.tuning.deep)
+    deep = intent.read_deeply(texts, seen, embeddings)
     names = [*NAMES, None]
     for at, text in enumerate(texts):
         quickly, deeply = intent.quickly(text, tokens[at]), intent.deeply(text, tokens[at], embeddings[at])
@@ -306,11 +315,10 @@ def test_a_quick_verdict_stands_from_the_safe_confidence_and_a_deep_one_always()
 def test_an_intent_has_domains_and_a_figure_for_each(domains: tuple[str, ...], least: tuple[float | None, ...]) -> None:
     nothing = np.zeros((1, 1), dtype=np.float32)
     with pytest.raises(ValueError, match="one domain"):
-        fit_intent(domains, least, plain(nothing), nothing, np.array([0]), Tuning())
+        fit_intent(domains, least, Known(["a"], np.array([0]), np.array([False]), plain(nothing), nothing), Tuning())
 
 
 def test_an_empty_text_is_scored_by_its_bias() -> None:
     intent = made()[0]
-    nothing = Head(np.zeros_like(intent.quick.weights), intent.quick.bias)
     zero = np.zeros(4, dtype=np.float32)
-    assert intent.quickly("", zero) == read(nothing.bias, NAMES, intent.tuning.quick, (None, None), "quick")
+    assert intent.quickly("", zero) == read(intent.quick.bias.copy(), NAMES, intent.tuning.quick, (None, None), "quick")

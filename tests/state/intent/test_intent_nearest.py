@@ -70,7 +70,7 @@ def test_the_index_follows_what_is_declared(address: str, tmp_path: Path) -> Non
                 ("maths", "integral"),
             }
         finally:
-            await vectors.drop("intent_multilingual_e5_small_1571fc98")
+            await vectors.drop("level_multilingual_e5_small_1571fc98")
             await vectors.aclose()
 
     asyncio.run(story())
@@ -94,7 +94,7 @@ def test_votes_of_the_index_are_those_of_the_examples_in_memory(address: str, tm
             own = tally(np.ones((1, 1), dtype=np.float32), np.array([[cosine] for _, cosine in votes], np.float32), columns, 3)
             assert own == pytest.approx(tally(question[None], embeddings, material.labels(), 3), abs=0.05)
         finally:
-            await vectors.drop("intent_votes")
+            await vectors.drop("level_votes")
             await vectors.aclose()
 
     asyncio.run(story())

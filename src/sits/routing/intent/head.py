@@ -40,27 +40,28 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class _Solved(msgspec.Struct, frozen=True):
-    """A coefficient of each example and class, for products with examples less their `middle`, and offsets."""
+    """A coefficient of each example and class, for its product with what is scored, and offsets."""
 
     duals: Matrix
     bias: Matrix
-    middle: Matrix
-    """The mean product of each example with all."""
 
 
-def fit(seen: Seen, targets: Matrix, penalty: float, products: Matrix, steps: int = STEPS) -> Head:
-    """The head that fits examples, whose products are `products`; `targets` has the share of each class in each of them.
+def fit(
+    seen: Seen, targets: Matrix, penalty: float, products: Matrix, steps: int = STEPS, weights: Matrix | None = None
+) -> Head:
+    """The head that fits examples, whose products are `products`; `targets` has the share of each class in each of them, and
+    `weights` how much each counts, all alike when not given.
 
     Raises:
         ValueError: no examples, more than `MOST_EXAMPLES`, or not as many targets.
     """
-    import numpy as np
-
-    found = _solve(products, targets, penalty, steps)
-    return Head(seen.weighed(found.duals), (found.bias - _of_mean(found)).astype(np.float32))
+    found = _solve(products, targets, penalty, steps, weights)
+    return Head(seen.weighed(found.duals), found.bias)
 
 
-def out_of_fold(products: Matrix, targets: Matrix, penalty: float, fold: Labels, steps: int = STEPS) -> Matrix:
+def out_of_fold(
+    products: Matrix, targets: Matrix, penalty: float, fold: Labels, steps: int = STEPS, weights: Matrix | None = None
+) -> Matrix:
     """Scores of each example by a head that is fitted without its fold.
 
     Raises:
@@ -71,8 +72,9 @@ def out_of_fold(products: Matrix, targets: Matrix, penalty: float, fold: Labels,
     scores: Matrix = np.zeros_like(targets)
     for one in np.unique(fold):
         out = fold == one
-        found = _solve(products[np.ix_(~out, ~out)], targets[~out], penalty, steps)
-        scores[out] = products[np.ix_(out, ~out)] @ found.duals + (found.bias - _of_mean(found))
+        weighing = None if weights is None else weights[~out]
+        found = _solve(products[np.ix_(~out, ~out)], targets[~out], penalty, steps, weighing)
+        scores[out] = products[np.ix_(out, ~out)] @ found.duals + found.bias
     return scores
 
 
@@ -90,13 +92,7 @@ def ones(labels: Labels, classes: int) -> Matrix:
     return found
 
 
-def _of_mean(found: _Solved) -> Matrix:
-    """The scores of the examples' mean, which the offsets take off: what is scored is not centred."""
-    scores: Matrix = found.middle @ found.duals
-    return scores
-
-
-def _solve(products: Matrix, targets: Matrix, penalty: float, steps: int) -> _Solved:
+def _solve(products: Matrix, targets: Matrix, penalty: float, steps: int, weights: Matrix | None) -> _Solved:
     import numpy as np
 
     count = len(products)
@@ -104,28 +100,30 @@ def _solve(products: Matrix, targets: Matrix, penalty: float, steps: int) -> _So
         raise ValueError(f"a head is fitted on 1 to {MOST_EXAMPLES} examples, not {count}")
     if len(targets) != count:
         raise ValueError(f"{count} examples have {len(targets)} targets")
-    means = products.mean(axis=1, dtype=np.float64)
-    whole = float(means.mean())
+    even = np.ones(count, np.float32) if weights is None else weights
+    shares = (even / even.sum(dtype=np.float64)).astype(np.float32)
+    means = products @ shares
+    whole = float(means.astype(np.float64) @ shares)
     # Of vectors less their mean, without a copy of the vectors, which may be longer.
-    centred = products - (means[:, None] - whole / 2).astype(np.float32)
-    centred -= (means[None, :] - whole / 2).astype(np.float32)
-    scale = float(np.trace(centred, dtype=np.float64)) / count
+    centred = products - (means[:, None] - whole / 2)
+    centred -= means[None, :] - whole / 2
+    scale = float(centred.diagonal().astype(np.float64) @ shares)
     # Where all examples are alike, what is left is how far a product is from exact.
     scale = scale if scale > 1e-6 * whole else 1.0
     centred /= scale
-    duals, bias = _descend(centred, targets, penalty, steps)
-    # A constant in the coefficients is nothing to centred products, but would be something to others.
-    duals = (duals - duals.mean(axis=0)) / scale
-    return _Solved(duals, bias, means.astype(np.float32))
+    duals, bias = _descend(centred, targets, penalty, steps, shares)
+    # What is scored is not centred: the mean goes into the coefficients, and its scores off the offsets.
+    duals = (duals - shares[:, None] * duals.sum(axis=0)) / scale
+    return _Solved(duals, (bias - means @ duals).astype(np.float32))
 
 
-def _descend(products: Matrix, targets: Matrix, penalty: float, steps: int) -> tuple[Matrix, Matrix]:
+def _descend(products: Matrix, targets: Matrix, penalty: float, steps: int, shares: Matrix) -> tuple[Matrix, Matrix]:
     """Coefficients of examples, and offsets of classes."""
     import numpy as np
 
     count, classes = targets.shape
     # The softmax bends by at most 1/2 along any direction (Boehning 1992).
-    step = 1.0 / (0.5 * _largest(products) / count + penalty + 1e-12)
+    step = np.float32(1.0 / (0.5 * _largest(products, np.sqrt(shares)) + penalty + 1e-12))
     duals, bias = np.zeros((count, classes), np.float32), np.zeros(classes, np.float32)
     last_duals, last_bias, pace = duals, bias, 1.0
     for _ in range(steps):
@@ -133,20 +131,21 @@ def _descend(products: Matrix, targets: Matrix, penalty: float, steps: int) -> t
         ahead, pace = (pace - 1.0) / faster, faster
         there, there_bias = duals + ahead * (duals - last_duals), bias + ahead * (bias - last_bias)
         last_duals, last_bias = duals, bias
-        wrong = (softmax(products @ there + there_bias) - targets) / count
+        wrong = (softmax(products @ there + there_bias) - targets) * shares[:, None]
         duals = there - step * (wrong + penalty * there)
         bias = there_bias - wrong.sum(axis=0)
     return duals, bias
 
 
-def _largest(products: Matrix) -> float:
-    """The largest eigenvalue of a matrix of products, by 30 steps of the power method; no smaller than it, within 5 %."""
+def _largest(products: Matrix, roots: Matrix) -> float:
+    """The largest eigenvalue of a matrix of products, rows and columns times `roots`, by 30 steps of the power method; no smaller
+    than it, within 5 %."""
     import numpy as np
 
     vector = (np.ones(len(products)) + np.arange(len(products)) / len(products)).astype(np.float32)
     length = 0.0
     for _ in range(30):
-        vector = products @ vector
+        vector = roots * (products @ (roots * vector))
         length = float(np.linalg.norm(vector))
         if length == 0.0:
             return 0.0

@@ -71,13 +71,22 @@ class Seen(msgspec.Struct, frozen=True):
             found[:, at] += np.bincount(self.rows, spread, len(self)).astype(np.float32)
         return found
 
-    def scaled(self, dense: Matrix | None, by: float) -> Seen:
-        """All of it `by` a factor, behind the columns `dense` if they are given."""
+    def scaled(self, dense: Matrix | None, by: Matrix | float) -> Seen:
+        """All of it `by` a factor, or each row by its own, behind the columns `dense` if they are given."""
         import numpy as np
 
-        own: Matrix = np.float32(by) * self.dense
+        factors: Matrix = np.broadcast_to(np.asarray(by, dtype=np.float32), (len(self),))
+        own: Matrix = factors[:, None] * self.dense
         beside = own if dense is None else np.hstack([dense, own])
-        return Seen(beside, self.rows, self.columns, np.float32(by) * self.values)
+        return Seen(beside, self.rows, self.columns, factors[self.rows] * self.values)
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> Seen:
+        """The rows that are kept."""
+        import numpy as np
+
+        places = np.cumsum(kept) - 1
+        words_kept = kept[self.rows]
+        return Seen(self.dense[kept], places[self.rows[words_kept]], self.columns[words_kept], self.values[words_kept])
 
     def _sums(self, of: npt.NDArray[np.bool_], values: Matrix) -> Matrix:
         import numpy as np

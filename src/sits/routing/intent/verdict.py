@@ -36,6 +36,8 @@ class Scale(msgspec.Struct, frozen=True):
     """Scores are divided by it (Guo et al. 2017, On Calibration of Modern Neural Networks)."""
     least: float = 0.5
     """The least probability of the likeliest domain; below it the request is of none."""
+    shift: float = 0.0
+    """What is added to the score of none: set where there are few examples, since what they leave open is not of none."""
 
 
 def read(scores: Row, domains: Sequence[str], scale: Scale, least: Sequence[float | None], stage: Stage) -> Verdict:
@@ -46,6 +48,7 @@ def read(scores: Row, domains: Sequence[str], scale: Scale, least: Sequence[floa
     import numpy as np
 
     lifted = scores / scale.temperature
+    lifted[-1] += scale.shift / scale.temperature
     lifted = np.exp(lifted - lifted.max())
     best = int(lifted[:-1].argmax())
     chance = float(lifted[best] / lifted.sum())

@@ -30,30 +30,33 @@ WEIGHT = 0.3
 """Of the votes, against the scores of the head. All four were chosen by cross-validation on the labelled set."""
 
 
-def tally(embeddings: Matrix, examples: Matrix, classes: Labels, count: int) -> Matrix:
-    """What the examples nearest to embeddings say, a row each: scores of `count` classes, to be added to those of a head."""
+def tally(embeddings: Matrix, examples: Matrix, classes: Labels, count: int, weights: Matrix | None = None) -> Matrix:
+    """What the examples nearest to embeddings say, a row each: scores of `count` classes, to be added to those of a head.
+    `weights` are those of the examples, all alike when not given."""
     import numpy as np
 
     cosines = embeddings @ examples.T
     most = min(VOTERS, len(examples))
     nearest = np.argpartition(-cosines, most - 1, axis=1)[:, :most]
-    return summed(np.take_along_axis(cosines, nearest, axis=1), classes[nearest], count)
+    weighing = None if weights is None else weights[nearest]
+    return summed(np.take_along_axis(cosines, nearest, axis=1), classes[nearest], count, weighing)
 
 
-def out_of_fold(embeddings: Matrix, labels: Labels, count: int, fold: Labels) -> Matrix:
+def out_of_fold(embeddings: Matrix, labels: Labels, count: int, fold: Labels, weights: Matrix | None = None) -> Matrix:
     """What the examples of other folds vote on each."""
     import numpy as np
 
     votes = np.zeros((len(labels), count), dtype=np.float32)
     for one in np.unique(fold):
         out = fold == one
-        votes[out] = tally(embeddings[out], embeddings[~out], labels[~out], count)
+        weighing = None if weights is None else weights[~out]
+        votes[out] = tally(embeddings[out], embeddings[~out], labels[~out], count, weighing)
     return votes
 
 
-def counted(votes: Sequence[Vote], domains: Sequence[str]) -> Matrix | None:
-    """The same, of one query and votes that were gathered elsewhere. Those for other domains (of a configuration that is coming
-    or going) do not count; None where no vote does."""
+def counted(votes: Sequence[Vote], domains: Sequence[str], of_none: float = 1.0) -> Matrix | None:
+    """The same, of one query and votes that were gathered elsewhere; `of_none` is the weight of those for none. Those for other
+    domains (of a configuration that is coming or going) do not count; None where no vote does."""
     import numpy as np
 
     columns: dict[str | None, int] = {name: at for at, name in enumerate(domains)}
@@ -62,16 +65,19 @@ def counted(votes: Sequence[Vote], domains: Sequence[str]) -> Matrix | None:
     if not ours:
         return None
     classes, cosines = zip(*ours, strict=True)
-    (row,) = summed(np.array([cosines], dtype=np.float32), np.array([classes], dtype=np.intp), len(domains) + 1)
+    weights = np.where(np.array([classes]) == len(domains), np.float32(of_none), np.float32(1.0))
+    (row,) = summed(np.array([cosines], dtype=np.float32), np.array([classes], dtype=np.intp), len(domains) + 1, weights)
     found: Matrix = row
     return found
 
 
-def summed(cosines: Matrix, classes: Labels, count: int) -> Matrix:
-    """Scores of `count` classes for each row of votes: the logarithms of their weights."""
+def summed(cosines: Matrix, classes: Labels, count: int, times: Matrix | None = None) -> Matrix:
+    """Scores of `count` classes for each row of votes: the logarithms of their weights, each `times` its example's own."""
     import numpy as np
 
     weights = np.exp((cosines - cosines.max(axis=1, keepdims=True)) / SHARP)
+    if times is not None:
+        weights *= times
     totals = np.full((len(cosines), count), CALM, dtype=np.float32)
     np.add.at(totals, (np.arange(len(cosines))[:, None], classes), weights)
     scores: Matrix = (WEIGHT * np.log(totals)).astype(np.float32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib.resources
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,22 +19,31 @@ import msgspec
 from sits.engines.local.aside import aside
 from sits.inner.errors import Code, SitsError
 from sits.routing.intent.head import MOST_EXAMPLES
-from sits.routing.intent.intent import Intent, fit_intent, quick_seen
+from sits.routing.intent.fitting import fit_intent, known
+from sits.routing.intent.intent import Intent
+from sits.routing.intent.levels import level
+from sits.routing.intent.script import scripts
 from sits.routing.intent.tune import Tuning
 from sits.state.cache.semantic.embedder import Embedder, WordLlama
+from sits.state.intent import shipped
+from sits.state.intent.apart import Task, fit_apart
 from sits.state.intent.embedders import Embed
+from sits.state.intent.fits import Fits, digest, hold
 from sits.state.intent.material import Material, sample, without_near
-from sits.state.intent.shelf import Shelf
+from sits.state.intent.shelf import Shelf, alone
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Matrix = npt.NDArray[np.float32]
+    Labels = npt.NDArray[np.intp]
 
 _log = logging.getLogger("sits.intent")
 
 Index = Literal["heads", "vectors"]
+Told = Callable[[int, int], None]
+"""Hears how many there are, and of how many."""
 SAMPLED = 4000
 """Examples that heads are fitted on where votes decide."""
 EACH = 8
@@ -43,6 +52,8 @@ KEPT = 1024
 """Embeddings made until they are put on the shelf, so that a restart goes on near where this one ended."""
 WAIT_SECONDS = 1.0
 """How often the shelf is looked at while another process makes the embeddings."""
+QUICK_SAMPLED = 2000
+"""Examples that the quick stage is fitted on while there is nothing else, in half a second."""
 NEAR = 0.95
 """Background this near to an example is left out."""
 
@@ -52,7 +63,7 @@ class Built(msgspec.Struct, frozen=True):
 
     material: Material
     embeddings: Matrix
-    """Of its examples, row by row."""
+    """Of its examples, row by row, as they are compared: what is of their language alone is taken off."""
     intent: Intent
     index: Index
     """What the deep stage goes by."""
@@ -91,64 +102,154 @@ def load_tuning(path: Path) -> Tuning:
 
 
 async def build(
-    given: Material, quick: Embedder, embed: Embed, shelf: Shelf, tuning: Tuning, index: Index | None = None
+    given: Material,
+    quick: Embedder,
+    embed: Embed,
+    shelf: Shelf,
+    tuning: Tuning,
+    index: Index | None = None,
+    told: Told = lambda done, of: None,
 ) -> Built:
-    """The intent for this material. `index` as the count of examples says when not given.
+    """The intent for this material. `index` as the count of examples says when not given. `told` hears how many examples are
+    embedded.
+
+    Of several processes of a machine one fits, in a process of its own, and the others find it done.
 
     Raises:
-        SitsError: what the embedding model failed of; `internal_error`, the shelf cannot be written.
+        SitsError: what the embedding model failed of; `internal_error`, the folder of the shelf cannot be written, or the fit
+            failed.
     """
-    rows = await embedded(given.texts, embed, shelf)
-    return await aside(lambda: _built(*without_near(given, rows, NEAR), quick, tuning, index), "intent")
+    found = await restored(given, shelf, tuning, index)
+    if found is not None:
+        return found
+    rows = await embedded(given.texts, embed, shelf, told=told)
+    fits, name = Fits(shelf.path.parent), _name(given, shelf, tuning, index)
+    while (fitted := await aside(lambda: fits.take(name), "intent")) is None:
+        with alone(fits.folder / "fit.lock") as ours:
+            if ours and await aside(lambda: fits.take(name), "intent") is None:
+                raw = await fit_apart(await aside(lambda: _task(given, rows, quick, tuning, _index(given, index)), "intent"))
+                await aside(partial(fits.keep, name, raw), "intent")
+        if not ours:
+            await asyncio.sleep(WAIT_SECONDS)
+    return await aside(partial(_built, given, rows, fitted, _index(given, index)), "intent")
+
+
+async def restored(given: Material, shelf: Shelf, tuning: Tuning, index: Index | None = None) -> Built | None:
+    """The same where all of it was made before; None where something is missing."""
+    name = _name(given, shelf, tuning, index)
+    fitted = await aside(lambda: Fits(shelf.path.parent).take(name), "intent")
+    if fitted is None:
+        return None
+    found = await aside(lambda: taken(given.texts, shelf), "intent")
+    if len(found) < len(set(given.texts)):
+        return None
+    return await aside(lambda: _built(given, _rows(given.texts, found), fitted, _index(given, index)), "intent")
+
+
+async def build_quick(given: Material, quick: Embedder, tuning: Tuning) -> Intent:
+    """The quick stage alone, which needs no embeddings, from a part of the examples: what there is to read by until there is
+    more."""
+    import numpy as np
+
+    def made() -> Intent:
+        places = sample(given, QUICK_SAMPLED)
+        listed = [given.examples[at] for at in places]
+        texts = [example.text for example in listed]
+        shared = np.array([not example.declared for example in listed])
+        return fit_intent(given.domains, given.least, known(texts, quick.embed(texts), given.labels()[places], shared, None), tuning)
+
+    return await aside(made, "intent")
 
 
 async def embedded(
-    texts: Sequence[str], embed: Embed, shelf: Shelf, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    texts: Sequence[str],
+    embed: Embed,
+    shelf: Shelf,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    told: Told = lambda done, of: None,
 ) -> Matrix:
-    """The embeddings of texts, from the shelf as far as they are there; the others are made and put there.
+    """The embeddings of texts: from the shelf, or as they come with the package; the others are made and put on the shelf.
 
     Raises:
         SitsError: as `build`.
     """
-    import numpy as np
-
-    held = await aside(lambda: shelf.take(texts), "intent")
-    while len(held) < len(set(texts)):
-        with shelf.alone() as alone:
+    held = await aside(lambda: taken(texts, shelf), "intent")
+    count = len(set(texts))
+    told(len(held), count)
+    while len(held) < count:
+        with shelf.alone() as ours:
             # Whoever had it before may have made them.
-            held = await aside(lambda: shelf.take(texts), "intent")
-            if alone:
-                await _make([text for text in dict.fromkeys(texts) if text not in held], held, embed, shelf)
-        if not alone:
+            held = await aside(lambda: taken(texts, shelf), "intent")
+            if ours:
+                await _make([text for text in dict.fromkeys(texts) if text not in held], held, embed, shelf, told)
+        if not ours:
             await sleep(WAIT_SECONDS)
-    flat = np.frombuffer(b"".join(held[text] for text in texts), "<f4")
-    found: Matrix = flat.reshape(len(texts), -1).astype(np.float32)
-    return found
+            told(len(held), count)
+    return _rows(texts, held)
 
 
-async def _make(missing: Sequence[str], held: dict[str, bytes], embed: Embed, shelf: Shelf) -> None:
+def taken(texts: Sequence[str], shelf: Shelf) -> dict[str, bytes]:
+    """What there is of these texts, on the shelf or in the package. Waits for the disk."""
+    held = shelf.take(texts)
+    missing = [text for text in texts if text not in held]
+    return held | shipped.take(missing, shelf.model) if missing else held
+
+
+async def _make(missing: Sequence[str], held: dict[str, bytes], embed: Embed, shelf: Shelf, told: Told) -> None:
     """Embed what is missing, into `held` and onto the shelf."""
+    made: dict[str, bytes] = {}
     for at in range(0, len(missing), EACH):
         texts = missing[at : at + EACH]
         rows = await embed(texts)
-        held |= {text: row.astype("<f4").tobytes() for text, row in zip(texts, rows, strict=True)}
+        made |= {text: row.astype("<f4").tobytes() for text, row in zip(texts, rows, strict=True)}
         done = at + len(texts)
+        told(len(held) + done, len(held) + len(missing))
         if done % KEPT == 0 or done == len(missing):
-            await aside(partial(shelf.keep, held), "intent")
+            await aside(partial(shelf.keep, dict(made)), "intent")
             _log.info("%d of %d examples are embedded", done, len(missing))
+    held |= made
 
 
-def _built(given: Material, rows: Matrix, quick: Embedder, tuning: Tuning, index: Index | None) -> Built:
-    index = index or ("heads" if len(given.examples) <= MOST_EXAMPLES else "vectors")
-    places = sample(given, MOST_EXAMPLES if index == "heads" else SAMPLED)
-    texts = [given.examples[at].text for at in places]
-    tokens = quick.embed(texts)
-    intent = fit_intent(
+def _rows(texts: Sequence[str], found: Mapping[str, bytes]) -> Matrix:
+    import numpy as np
+
+    flat = np.frombuffer(b"".join(found[text] for text in texts), "<f4")
+    rows: Matrix = flat.reshape(len(texts), -1).astype(np.float32)
+    return rows
+
+
+def _index(given: Material, index: Index | None) -> Index:
+    return index or ("heads" if len(given.examples) <= MOST_EXAMPLES else "vectors")
+
+
+def _name(given: Material, shelf: Shelf, tuning: Tuning, index: Index | None) -> str:
+    """What the fit of all this is kept by."""
+    return digest(given.digest.encode(), shelf.model.encode(), msgspec.json.encode(tuning), _index(given, index).encode())
+
+
+def _task(given: Material, rows: Matrix, quick: Embedder, tuning: Tuning, index: Index) -> Task:
+    """What is to be fitted: without the background that is near an example, and no more than can be."""
+    import numpy as np
+
+    left = without_near(given, rows, NEAR)
+    kept = msgspec.structs.replace(given, examples=tuple(given.examples[at] for at in left))
+    places = sample(kept, MOST_EXAMPLES if index == "heads" else SAMPLED)
+    listed = [kept.examples[at] for at in places]
+    texts = [example.text for example in listed]
+    return Task(
         given.domains,
         given.least,
-        quick_seen(texts, tokens),
-        rows[places],
-        given.labels()[places],
+        texts,
+        hold(kept.labels()[places]),
+        hold(np.array([not example.declared for example in listed])),
+        hold(quick.embed(texts)),
+        hold(rows[left][places]),
         tuning,
+        hold(left),
     )
-    return Built(given, rows, intent, index)
+
+
+def _built(given: Material, rows: Matrix, fitted: tuple[Intent, Labels], index: Index) -> Built:
+    intent, left = fitted
+    kept = msgspec.structs.replace(given, examples=tuple(given.examples[at] for at in left))
+    return Built(kept, level(rows[left], scripts(kept.texts), intent.taken), intent, index)

@@ -34,6 +34,13 @@ Embed = Callable[[Sequence[str]], "Awaitable[Matrix]"]
 """Embeds texts without holding the loop up; a row of length 1 for each."""
 
 
+def weights_named() -> str:
+    """The embedding model and its weights, as what was embedded by it is named."""
+    local = compile_reading(read(DEFAULT_FOLDER), 0).models[MODEL].spec.local
+    assert local is not None
+    return f"{MODEL}-{(local.sha256 or '')[:8]}"
+
+
 class Deep(Protocol):
     """An embedding model that is asked from a thread."""
 

@@ -81,18 +81,17 @@ def material(domains: Mapping[str, Domain]) -> Material:
     return Material(tuple(names), least, tuple(found.values()))
 
 
-def without_near(given: Material, embeddings: Matrix, near: float) -> tuple[Material, Matrix]:
-    """The material without the background that is `near` (by cosine) to an example: who declares a domain of it wants it read."""
+def without_near(given: Material, embeddings: Matrix, near: float) -> Labels:
+    """The examples, by place, without the background that is `near` (by cosine) to one of a domain: who declares a domain of it
+    wants it read."""
     import numpy as np
 
     ours = np.array([example.domain is not None for example in given.examples])
     back = np.array([not example.declared for example in given.examples])
-    if not back.any() or not ours.any():
-        return given, embeddings
     kept = np.ones(len(ours), dtype=bool)
-    kept[back] = (embeddings[back] @ embeddings[ours].T).max(axis=1) < near
-    left = tuple(example for example, keep in zip(given.examples, kept, strict=True) if keep)
-    return msgspec.structs.replace(given, examples=left), embeddings[kept]
+    if back.any() and ours.any():
+        kept[back] = (embeddings[back] @ embeddings[ours].T).max(axis=1) < near
+    return np.flatnonzero(kept)
 
 
 def sample(given: Material, most: int) -> list[int]:

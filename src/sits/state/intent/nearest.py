@@ -47,7 +47,8 @@ class Nearest:
     def __init__(self, vectors: Vectors, model: str, dimension: int) -> None:
         """`model` names the weights, too: what others embedded is never compared."""
         self._vectors = vectors
-        self._collection = f"intent_{re.sub('[^a-z0-9]', '_', model.lower())}"[:41]
+        # What lay in `intent_...` was as the model has it; these are compared without what is of their language alone.
+        self._collection = f"level_{re.sub('[^a-z0-9]', '_', model.lower())}"[:41]
         self._dimension = dimension
 
     async def keep(self, given: Material, embeddings: Matrix) -> tuple[int, int]:

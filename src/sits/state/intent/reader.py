@@ -59,8 +59,9 @@ class Reader:
     )
 
     def __init__(
-        self, intent: Intent, quick: Embedder, embed: Embed, recent: Recent | None = None, votes: Votes | None = None
+        self, intent: Intent, quick: Embedder, embed: Embed | None, recent: Recent | None = None, votes: Votes | None = None
     ) -> None:
+        """Without `embed` every quick verdict stands."""
         self._intent = intent
         self._quick = quick
         self._embed = embed
@@ -90,7 +91,7 @@ class Reader:
             return found
         tokens = self._quick.embed((text,))[0]
         verdict = self._intent.quickly(text, tokens)
-        if not self._intent.safe(verdict):
+        if self._embed is not None and not self._intent.safe(verdict):
             self._last = text, tokens, verdict
             return None
         self.quick += 1
@@ -152,11 +153,13 @@ class Reader:
         if not batch:
             return
         self.asked += len(batch)
+        assert self._embed is not None, "without it nobody waits"
         rows = await self._embed([one[0] for one in batch])
         if self._votes is None:
             votes: Sequence[Sequence[Vote]] = [()] * len(rows)
         else:
-            votes = await asyncio.gather(*[self._voted(self._votes, row) for row in rows])
+            compared = [self._intent.levelled(one[0], row) for one, row in zip(batch, rows, strict=True)]
+            votes = await asyncio.gather(*[self._voted(self._votes, row) for row in compared])
         asked = list(zip(batch, rows, votes, strict=True))
         # Some milliseconds of arithmetic for a large batch.
         verdicts = await aside(lambda: [self._intent.deeply(one[0], one[1], row, said) for one, row, said in asked], "intent")

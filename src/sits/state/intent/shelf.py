@@ -37,19 +37,19 @@ _decode = msgspec.msgpack.Decoder(_File).decode
 class Shelf:
     """The embeddings of one model, as little-endian float32. Its calls wait for the disk: from a worker thread."""
 
-    __slots__ = ("_bytes", "_model", "_most", "path")
+    __slots__ = ("_bytes", "_most", "model", "path")
 
     def __init__(self, folder: Path, model: str, dimension: int, most: int = MOST) -> None:
         """`model` names the weights, too: vectors of others say nothing there."""
         self.path = folder / f"examples-{re.sub('[^A-Za-z0-9._-]', '-', model)}.bin"
-        self._model = model
+        self.model = model
         self._bytes = 4 * dimension
         self._most = most
 
     def take(self, texts: Iterable[str]) -> dict[str, bytes]:
         """What there is of these texts."""
         held = self._read()
-        return {text: held[key] for text in texts if (key := _key(text)) in held}
+        return {text: held[key] for text in texts if (key := key_of(text)) in held}
 
     def keep(self, vectors: Mapping[str, bytes]) -> None:
         """Keep these, and what is there already as far as there is room.
@@ -57,45 +57,22 @@ class Shelf:
         Raises:
             SitsError: `internal_error`, the folder cannot be written.
         """
-        kept = {_key(text): vector for text, vector in vectors.items()}
+        kept = {key_of(text): vector for text, vector in vectors.items()}
         for key, vector in self._read().items():
             if len(kept) >= self._most:
                 break
             kept.setdefault(key, vector)
         try:
-            self._put(_encode(_File(self._model, kept)))
+            put(self.path, _encode(_File(self.model, kept)))
         except OSError as error:
             raise SitsError(Code.INTERNAL, f"{self.path}: {error.strerror}") from error
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[bool]:
+    def alone(self) -> contextlib.AbstractContextManager[bool]:
         """Whether no other process of this machine holds it; from then on they find it held, until the end of the block.
 
         Of several that start together one makes the embeddings, and the others find them.
         """
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = self.path.with_suffix(".lock").open("wb")
-        except OSError as error:
-            raise SitsError(Code.INTERNAL, f"{self.path.parent}: {error.strerror}") from error
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                yield False
-            else:
-                yield True
-
-    def _put(self, content: bytes) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=self.path.name, delete=False) as file:
-            try:
-                file.write(content)
-                file.flush()
-                os.replace(file.name, self.path)
-            except OSError:
-                os.unlink(file.name)
-                raise
+        return alone(self.path.with_suffix(".lock"))
 
     def _read(self) -> dict[bytes, bytes]:
         try:
@@ -105,10 +82,49 @@ class Shelf:
         except (OSError, msgspec.MsgspecError) as error:
             _log.warning("%s cannot be read, and is made anew: %s", self.path, error)
             return {}
-        if found.model != self._model:
+        if found.model != self.model:
             return {}
         return {key: vector for key, vector in found.vectors.items() if len(vector) == self._bytes}
 
 
-def _key(text: str) -> bytes:
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[bool]:
+    """Whether no other process holds this file; from then on they find it held, until the end of the block.
+
+    Raises:
+        SitsError: `internal_error`, the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = path.open("wb")
+    except OSError as error:
+        raise SitsError(Code.INTERNAL, f"{path.parent}: {error.strerror}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file whole, and put it in place by one rename.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.replace(file.name, path)
+        except OSError:
+            os.unlink(file.name)
+            raise
+
+
+def key_of(text: str) -> bytes:
+    """By what a text is found."""
     return blake3(text.encode("utf-8", "surrogatepass")).digest(16)

@@ -9,9 +9,11 @@ import msgspec
 
 from sits.inner.errors import Code, SitsError
 from sits.routing.intent import votes
-from sits.routing.intent.head import MOST_EXAMPLES, ones, out_of_fold
-from sits.routing.intent.intent import Intent, deep_seen, fit_intent, products_beside, quick_seen
+from sits.routing.intent.fitting import Known, fit_intent, lay
+from sits.routing.intent.head import MOST_EXAMPLES, out_of_fold
+from sits.routing.intent.intent import Intent, products_beside, quick_seen
 from sits.routing.intent.judge import Marks, judge
+from sits.routing.intent.script import scripts
 from sits.routing.intent.seen import Seen
 from sits.routing.intent.tune import Read, Tuning, folds, read_all, tune_safe, tune_scale
 from sits.state.cache.semantic.embedder import Embedder
@@ -35,7 +37,6 @@ class Vectors(msgspec.Struct, frozen=True):
 
     embeddings: Matrix
     quick: Seen
-    deep: Seen
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -59,8 +60,7 @@ def embedded(queries: Sequence[Query], quick: Embedder, deep: Deep) -> Vectors:
     """Embed queries for both stages."""
     texts = [query.text for query in queries]
     tokens, embeddings = quick.embed(texts), deep.embed(texts)
-    seen = quick_seen(texts, tokens)
-    return Vectors(embeddings, seen, deep_seen(embeddings, seen))
+    return Vectors(embeddings, quick_seen(texts, tokens))
 
 
 def labels_of(queries: Sequence[Query], domains: Sequence[str]) -> Labels:
@@ -86,15 +86,17 @@ def tune(queries: Sequence[Query], vectors: Vectors) -> Tuning:
             raise SitsError(Code.INVALID_REQUEST, f"{name} has {count} queries to tune with; {FEWEST} are needed")
     if len(queries) > MOST_EXAMPLES:
         raise SitsError(Code.INVALID_REQUEST, f"{len(queries)} queries; a head is fitted on {MOST_EXAMPLES} at the most")
-    labels = labels_of(queries, domains)
+    given = known(queries, vectors, domains)
+    laid, labels = lay(given, len(domains)), given.labels
     fold = folds([query.group or query.text for query in queries])
     if (fold == fold[0]).all():
         raise SitsError(Code.INVALID_REQUEST, "all queries are of one group; tuning needs several")
-    targets = ones(labels, len(domains) + 1)
-    products = vectors.quick.products()
-    quick_penalty, quick = _best(products, targets, fold, np.zeros_like(targets))
-    voted = votes.out_of_fold(vectors.embeddings, labels, len(domains) + 1, fold)
-    deep_penalty, deep = _best(products_beside(vectors.embeddings, products), targets, fold, voted)
+    assert laid.embeddings is not None
+    products = laid.quick.products()
+    quick_penalty, quick = _best(products, laid.targets, laid.weights, fold, np.zeros_like(laid.targets))
+    voted = votes.out_of_fold(laid.embeddings, labels, len(domains) + 1, fold, laid.weights)
+    products = products_beside(laid.embeddings, products, laid.seen)
+    deep_penalty, deep = _best(products, laid.targets, laid.weights, fold, voted)
     # Where the quick stage is unsure the deep one is asked, so it needs no least probability of its own.
     quick_scale = msgspec.structs.replace(tune_scale(quick, labels), least=0.0)
     deep_scale = tune_scale(deep, labels)
@@ -102,12 +104,16 @@ def tune(queries: Sequence[Query], vectors: Vectors) -> Tuning:
     return Tuning(quick_scale, deep_scale, *safe, quick_penalty, deep_penalty)
 
 
+def known(queries: Sequence[Query], vectors: Vectors, domains: Sequence[str]) -> Known:
+    """Labelled queries as examples; what is of no domain is taken for what comes with the package."""
+    labels = labels_of(queries, domains)
+    return Known([query.text for query in queries], labels, labels == len(domains), vectors.quick, vectors.embeddings)
+
+
 def fitted(queries: Sequence[Query], vectors: Vectors, tuning: Tuning) -> Intent:
     """The intent whose domains and examples these queries are."""
     domains = domains_of(queries)
-    labels = labels_of(queries, domains)
-    least = [None] * len(domains)
-    return fit_intent(domains, least, vectors.quick, vectors.embeddings, labels, tuning)
+    return fit_intent(domains, [None] * len(domains), known(queries, vectors, domains), tuning)
 
 
 def tried(intent: Intent, queries: Sequence[Query], vectors: Vectors) -> Trial:
@@ -115,19 +121,21 @@ def tried(intent: Intent, queries: Sequence[Query], vectors: Vectors) -> Trial:
     import numpy as np
 
     quick = read_all(intent.quick.scores(vectors.quick), intent.tuning.quick)
-    deep = read_all(intent.deep_scores(vectors.deep, vectors.embeddings), intent.tuning.deep)
+    texts = [query.text for query in queries]
+    deep = intent.read_deeply(texts, vectors.quick, vectors.embeddings)
     none = len(intent.domains)
-    safe = quick.confidence >= np.where(quick.classes == none, intent.tuning.safe_none, intent.tuning.safe)
+    covered = np.array(intent.covered)[scripts(texts)]
+    safe = covered & (quick.confidence >= np.where(quick.classes == none, intent.tuning.safe_none, intent.tuning.safe))
     both = Read(np.where(safe, quick.classes, deep.classes), np.where(safe, quick.confidence, deep.confidence))
     return Trial(labels_of(queries, intent.domains), quick, deep, both, float(1.0 - safe.mean()) if len(safe) else 0.0)
 
 
-def _best(products: Matrix, targets: Matrix, fold: Labels, beside: Matrix) -> tuple[float, Matrix]:
+def _best(products: Matrix, targets: Matrix, weights: Matrix, fold: Labels, beside: Matrix) -> tuple[float, Matrix]:
     """The penalty of most right scores out of fold, and those scores, with what is `beside` them."""
     labels = targets.argmax(axis=1)
     found: list[tuple[float, float, Matrix]] = []
     for penalty in PENALTIES:
-        scores = out_of_fold(products, targets, penalty, fold) + beside
+        scores = out_of_fold(products, targets, penalty, fold, weights=weights) + beside
         found.append((float((scores.argmax(axis=1) == labels).mean()), penalty, scores))
     _, penalty, scores = max(found, key=lambda one: one[0])
     return penalty, scores

@@ -1,0 +1,80 @@
+"""Fitting in a process of its own: it needs many times the memory of the result, and gives all of it back at its end.
+
+    python -m sits.state.intent.apart
+
+reads a `Task` from its input and writes a `Fitted` to its output.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import msgspec
+
+from sits.engines.local.aside import aside
+from sits.inner.errors import Code, SitsError
+from sits.routing.intent.tune import Tuning
+from sits.state.intent.fits import Held, held, pack
+
+GENTLE = 10
+"""By how much requests go before it (nice)."""
+MODULES = "PYTHONPATH"
+
+
+class Task(msgspec.Struct, frozen=True, array_like=True):
+    """What to fit; arrays have a row for each text."""
+
+    domains: tuple[str, ...]
+    least: tuple[float | None, ...]
+    texts: list[str]
+    labels: Held
+    shared: Held
+    tokens: Held
+    embeddings: Held
+    tuning: Tuning
+    left: Held
+    """The rows of what was embedded that the examples are from; goes into the result as it is."""
+
+
+async def fit_apart(task: Task) -> bytes:
+    """What was fitted, as `fits.unpack` reads it. Ends the process when it is cancelled.
+
+    Raises:
+        SitsError: `internal_error`: the process could not be started, or did not end well.
+    """
+    given = msgspec.msgpack.encode(task)
+    command = [sys.executable, "-m", "sits.state.intent.apart"]
+    # The modules are found as they are here, wherever that is.
+    around = os.environ | {MODULES: os.pathsep.join(path for path in sys.path if path)}
+    try:
+        process = await aside(
+            lambda: subprocess.Popen(  # noqa: S603 - our own module
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=around
+            ),
+            "intent",
+        )
+    except OSError as error:
+        raise SitsError(Code.INTERNAL, f"fitting could not be started: {error.strerror}") from error
+    try:
+        found, said = await aside(lambda: process.communicate(given), "intent")
+    finally:
+        if process.poll() is None:
+            process.kill()  # the thread that talks to it sees its end, and nothing is left of it
+    if process.returncode != 0:
+        raise SitsError(Code.INTERNAL, f"fitting failed ({process.returncode}): {said.decode(errors='replace')[-300:]}")
+    return found
+
+
+def fit_task(task: Task) -> bytes:
+    """Fit, here and now."""
+    from sits.routing.intent.fitting import fit_intent, known
+
+    given = known(task.texts, held(task.tokens), held(task.labels), held(task.shared), held(task.embeddings))
+    return pack(fit_intent(task.domains, task.least, given, task.tuning), held(task.left))
+
+
+if __name__ == "__main__":
+    os.nice(GENTLE)
+    sys.stdout.buffer.write(fit_task(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Task)))
