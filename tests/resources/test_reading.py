@@ -54,7 +54,8 @@ TEXTS = {
         "m.yaml:1:4 a whole number of more than 64 bits; put it in quotes if text is meant"]),
     "too deep": ("a: " + "[" * 80 + "]" * 80, ["m.yaml:1:68 nested more than 64 levels deep; flatten it"]),
     "not a mapping": ("just text", ["m.yaml:1:1 not a resource: a mapping with `kind`, `metadata` and `spec` should be here"]),
-    "no kind": ("spec: {}", ["m.yaml:1:1 `kind` is missing; one of Model, Route, Key, Settings, Domain, Switch, Pressure, Experiment"]),
+    "no kind": ("spec: {}", [
+        "m.yaml:1:1 `kind` is missing; one of Model, Route, Key, Settings, Domain, Switch, Pressure, Experiment"]),
     "unknown kind": ("kind: Modell", ['m.yaml:1:7 kind: unknown kind "Modell"; did you mean "Model"?']),
     "second document": ("kind: Settings\nspec: {}\n---\nkind: X", [
         'm.yaml:4:7 kind: unknown kind "X"; one of Model, Route, Key, Settings, Domain, Switch, Pressure, Experiment']),

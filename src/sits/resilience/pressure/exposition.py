@@ -9,11 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
-
-from sits.inner.errors import Code, SitsError
+from sits.engines.vitals.answers import query_values
 
 Figure = Literal["kv_cache", "model_queue"]
 
@@ -49,28 +47,13 @@ def figures_of(engine: str, text: str) -> dict[Figure, float]:
     return found
 
 
-class _Result(msgspec.Struct):
-    status: str
-    data: dict[str, Any] = {}
-    error: str = ""
-
-
 def query_value(body: bytes) -> float | None:
     """The largest value of an instant query's answer (prometheus.io/docs/prometheus/latest/querying/api); None when it is empty.
 
     Raises:
         SitsError: `upstream_error`, the query was refused; `upstream_broken`, this is no such answer.
     """
-    try:
-        result = msgspec.json.decode(body, type=_Result)
-        if result.status != "success":
-            raise SitsError(Code.UPSTREAM_ERROR, f"the query was refused: {result.error[:300]}")
-        found, kind = result.data["result"], result.data["resultType"]
-        pairs = [found] if kind == "scalar" else [series["value"] for series in found]
-        values = [_number(str(pair[1])) for pair in pairs]
-    except (msgspec.MsgspecError, KeyError, TypeError, IndexError) as error:
-        raise SitsError(Code.UPSTREAM_BROKEN, "this is no answer to an instant query with numbers") from error
-    return max((value for value in values if value is not None), default=None)
+    return max((value for value in query_values(body) if math.isfinite(value)), default=None)
 
 
 def _number(text: str) -> float | None:
