@@ -136,4 +136,5 @@ def _exchange(body: bytes) -> Exchange:
     """What the caches look at of an exchange."""
     request = SimpleNamespace(headers={b"content-type": b"application/json"}, body=body)
     key = SimpleNamespace(name="team")
-    return cast("Exchange", SimpleNamespace(request=request, key=key, operation="chat", wall=NOW, stream=False, seat=None))
+    known = {"request": request, "key": key, "operation": "chat", "wall": NOW, "stream": False, "seat": None, "facts": None}
+    return cast("Exchange", SimpleNamespace(**known, plan=None))

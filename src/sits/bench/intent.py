@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sits.bench import BenchError, Outcome, Plan
+from sits.bench import BenchError, Outcome, Plan, intent_less
 from sits.bench.environment import environment
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.page import Page, Section, Table, number
@@ -69,12 +69,15 @@ def run(plan: Plan) -> Outcome:
     plan.say(f"intent: embedding {len(everything)} queries")
     vectors = trial.embedded(known, quick, deep)
     plan.say("intent: tuning, without the test split")
-    made = trial.fitted(known, vectors, trial.tune(known, vectors))
+    tuning = trial.tune(known, vectors)
+    made = trial.fitted(known, vectors, tuning)
     seen = trial.embedded(test, quick, deep)
     found = trial.tried(made, test, seen)
     clocked = _clocked(made, test, quick, deep)
     figures = [*_quality(made, test, found), *_speed(found, clocked), *_stages(found, len(made.domains))]
     figures += _near(test, vectors, seen, found)
+    plan.say("intent: one language, and few examples")
+    figures += intent_less.figures(known, vectors, tuning)
     if not plan.quick:
         plan.say(f"intent: {PEER}")
         figures += _peer(plan, everything, vectors, seen, clocked)
@@ -237,16 +240,17 @@ not sure enough. [Intent](intent.md) says how to declare domains. Here is how of
 never used for fitting or tuning, and what it costs."""
 _SET = """\
 `queries.jsonl` was written for this project: utterances of different length and register in English and Chinese, many of them
-close translations of each other. It was written in five rounds, the first four by the author of the method. The first two were
+close translations of each other. It was written in six rounds, the first four by the author of the method. The first two were
 split by a fixed seed, translations together, before anything was measured on them. The next two went to the examples alone, and
-were written knowing what was read wrongly outside of `test`, but nothing of `test`. The fifth, half of all, went to the examples
-alone, too; it was written by others, who saw no query of `test`, one for each language, and is harder than the rest. `hard` are
+were written knowing what was read wrongly outside of `test`, but nothing of `test`. The fifth and the sixth, two thirds of all,
+went to the examples alone, too; they were written by others, who saw no query of `test`, and are harder than the rest. `hard` are
 close to another domain, or of none and full of a domain's words."""
 _METHOD = """\
 Everything that is set - penalties, temperatures, the least probability, how sure the quick stage must be - is set by
 cross-validation on `examples` and `tune`, translations in one fold, and so was the method chosen; then both heads are fitted on
-these two splits, and `test` is read at the end. Its figures had been seen before the fifth round (accuracy 0.924), and nothing
-was chosen by them. Accuracy counts unknown as a class. `far_from_examples` leaves out test queries that are nearly an example.
-Times are of one query at a time on one thread, nothing cached. semantic-router gets the same vectors; it may use `examples` as
-utterances and `tune` for its own calibration (ours is fitted on both); aggregation, count and threshold are those that are best
-on `tune`."""
+these two splits, and `test` is read at the end. This is the third look at it: its figures had been seen before the fifth round
+(accuracy 0.924) and before the sixth (0.944), and nothing was chosen by them but to write more examples. Accuracy counts unknown
+as a class. `far_from_examples` leaves out test queries that are nearly an example. Times are of one query at a time on one
+thread, nothing cached. semantic-router gets the same vectors; it may use `examples` as utterances and `tune` for its own
+calibration (ours is fitted on both); aggregation, count and threshold are those that are best on `tune`. What is fitted on one
+language only, or on few examples, is fitted on `examples` and read on `tune`."""

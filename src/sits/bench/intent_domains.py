@@ -1,5 +1,5 @@
-"""What is shipped of the labelled set: the twelve domains as resources, and the background; of the split `examples` alone; and the
-embeddings of both.
+"""What is shipped of the labelled set: the twelve domains as resources, and the background; of the split `examples` alone; and
+the embeddings of both.
 
     python -m sits.bench.intent_domains [FOLDER]
 

@@ -281,7 +281,7 @@ def real(found: dict[str, Compared], rate: float) -> tuple[list[Figure], Section
             "routing_real_load",
             statistics.fmean(loads),
             "",
-            f"of the machine's cores, while it ran; {min(loads):.1f} to {max(loads):.1f}",
+            f"of the machine, while it ran; {min(loads):.1f} to {max(loads):.1f}",
         ),
     ]
     rows = []

@@ -285,7 +285,10 @@ def _exchange(ask: Ask, now: float, headers: dict[str, bytes]) -> Exchange:
     request = SimpleNamespace(headers=fields, body=ask.body)
     key = SimpleNamespace(name=ask.tenant)
     return cast(
-        "Exchange", SimpleNamespace(request=request, key=key, operation="chat", wall=now, stream=False, seat=None, continued=None)
+        "Exchange",
+        SimpleNamespace(
+            request=request, key=key, operation="chat", wall=now, stream=False, seat=None, continued=None, facts=None, plan=None
+        ),
     )
 
 

@@ -52,7 +52,7 @@ def _drawn(branches: list[Tree], before: str, width: int) -> Iterator[str]:
     for place, tree in enumerate(branches):
         last = place == len(branches) - 1
         under = before + ("   " if last else "│  ")
-        lines = _wrapped(_plain(tree.line), max(NARROWEST, width - len(before) - 3))
+        lines = _wrapped(_plain(tree.line), max(NARROWEST, width - len(before) - 6))  # what goes on stands further in
         yield before + ("└─ " if last else "├─ ") + lines[0]
         for more in lines[1:]:
             yield under + ("│  " if tree.below else "   ") + more

@@ -126,7 +126,7 @@ class Pool:
             seen: list[float] = []
         else:
             if explore > 0.0:
-                number = (draw - explore) / (1.0 - explore)
+                number = min((draw - explore) / (1.0 - explore), HIGHEST)  # the quotient may be rounded up to 1
             seen = self._policy.seen(states, weights, number, now)
             first = chosen(self._policy.way, seen, number)
         rest = [index for index in range(len(backends)) if index != first]
@@ -182,5 +182,7 @@ def ring_place(by: str, facts: Facts, header: bytes) -> float:
     return place(key) if key else facts.draw
 
 
+HIGHEST = 1.0 - 2.0**-53
+"""The highest number below 1."""
 PREFIX = 1024
 """Bytes of a body that are how its prompt begins."""

@@ -1,6 +1,6 @@
 """Fitting both stages on examples, whatever there is of them: few or many, in one language or two.
 
-Three things keep few examples from being drowned. What is of no domain counts no more in all than two domains (`NONE`), however
+Three things keep few examples from being drowned. What is of no domain counts no more in all than four domains (`NONE`), however
 much of it comes with the package. Its part in a script in which no domain has an example is left out, or the script itself would
 be of none. And where there are fewer examples than tuning was done with, temperature and the score of none are set anew, by
 cross-validation on the examples themselves.
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     Labels = npt.NDArray[np.intp]
     Flags = npt.NDArray[np.bool_]
 
-NONE = 2.0
-"""What is of no domain counts as much as this many domains in all, at the most."""
+NONE = 4.0
+"""What is of no domain counts as much as this many domains in all, at the most. Chosen on the labelled set with 4 to 100 examples
+of three domains: two found 0.04 more of the domains' queries and 0.02 to 0.05 less of the unknown ones, eight the other way
+round."""
 ENOUGH = 4
 """Examples of a script that a domain has at least, for words to be read in it."""
 PART = 0.25
@@ -107,7 +109,6 @@ def fit_intent(domains: Sequence[str], least: Sequence[float | None], given: Kno
     Raises:
         ValueError: as `fit`; no domain, or as many `least` as there are not domains.
     """
-    import numpy as np
 
     if not domains or len(least) != len(domains):
         raise ValueError("an intent has one domain at least, and a `least` for each")
@@ -124,9 +125,7 @@ def fit_intent(domains: Sequence[str], least: Sequence[float | None], given: Kno
     products = laid.quick.products()
     quick = fit(laid.quick, laid.targets, tuning.quick_penalty, products, weights=laid.weights)
     of_none = float(laid.weights[labels == count].mean()) if (labels == count).any() else 1.0
-    start = Intent(
-        tuple(domains), tuple(least), quick, None, products[:0, :0], labels[:0], tuning, laid.covered, of_none=of_none
-    )
+    start = Intent(tuple(domains), tuple(least), quick, None, products[:0, :0], labels[:0], tuning, laid.covered, of_none=of_none)
     if laid.embeddings is None:
         return start
     if fold is not None:

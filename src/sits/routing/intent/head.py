@@ -46,9 +46,7 @@ class _Solved(msgspec.Struct, frozen=True):
     bias: Matrix
 
 
-def fit(
-    seen: Seen, targets: Matrix, penalty: float, products: Matrix, steps: int = STEPS, weights: Matrix | None = None
-) -> Head:
+def fit(seen: Seen, targets: Matrix, penalty: float, products: Matrix, steps: int = STEPS, weights: Matrix | None = None) -> Head:
     """The head that fits examples, whose products are `products`; `targets` has the share of each class in each of them, and
     `weights` how much each counts, all alike when not given.
 

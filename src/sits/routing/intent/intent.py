@@ -103,7 +103,8 @@ class Intent(msgspec.Struct, frozen=True):
         """The embedding of a text as it is compared with those of the examples."""
         if self.taken is None:
             return embedding
-        return level(embedding[None], scripts((text,)), self.taken)[0]
+        found: Matrix = level(embedding[None], scripts((text,)), self.taken)[0]
+        return found
 
     def read_deeply(self, texts: Sequence[str], quick: Seen, embeddings: Matrix) -> Read:
         """What `deeply` says of many texts, as far as no domain has a `least` of its own; `quick` is from `quick_seen`.

@@ -99,8 +99,8 @@ def tune_scale(scores: Matrix, labels: Labels, recall: float = 0.92) -> Scale:
 
 
 def recalibrate(scores: Matrix, labels: Labels, weights: Matrix, start: Scale) -> Scale:
-    """The temperature and the shift of the least log loss, not far from `start` where little speaks for it: each is drawn to where
-    it was as by a few examples (`DRAWN`)."""
+    """The temperature and the shift of the least log loss, not far from `start` where little speaks for it: each is drawn to
+    where it was as by a few examples (`DRAWN`)."""
     import numpy as np
 
     none = scores.shape[1] - 1

@@ -18,8 +18,8 @@ import msgspec
 
 from sits.engines.local.aside import aside
 from sits.inner.errors import Code, SitsError
-from sits.routing.intent.head import MOST_EXAMPLES
 from sits.routing.intent.fitting import fit_intent, known
+from sits.routing.intent.head import MOST_EXAMPLES
 from sits.routing.intent.intent import Intent
 from sits.routing.intent.levels import level
 from sits.routing.intent.script import scripts
@@ -156,7 +156,8 @@ async def build_quick(given: Material, quick: Embedder, tuning: Tuning) -> Inten
         listed = [given.examples[at] for at in places]
         texts = [example.text for example in listed]
         shared = np.array([not example.declared for example in listed])
-        return fit_intent(given.domains, given.least, known(texts, quick.embed(texts), given.labels()[places], shared, None), tuning)
+        rows = known(texts, quick.embed(texts), given.labels()[places], shared, None)
+        return fit_intent(given.domains, given.least, rows, tuning)
 
     return await aside(made, "intent")
 

@@ -22,7 +22,6 @@ from sits.routing.intent.verdict import Scale
 from sits.state.intent.shelf import put
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]

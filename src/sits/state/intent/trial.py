@@ -38,6 +38,10 @@ class Vectors(msgspec.Struct, frozen=True):
     embeddings: Matrix
     quick: Seen
 
+    def only(self, kept: npt.NDArray[np.bool_]) -> Vectors:
+        """Those of some of the queries."""
+        return Vectors(self.embeddings[kept], self.quick.only(kept))
+
 
 class Trial(msgspec.Struct, frozen=True):
     """Both stages, one beside the other, on the same queries."""

@@ -1,0 +1,147 @@
+"""What is made once and read from then on: embeddings that come with the package, and fits in the data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from sits.bench.intent_domains import texts
+from sits.inner.errors import Code, SitsError
+from sits.routing.intent.fitting import fit_intent, known
+from sits.routing.intent.intent import Intent
+from sits.routing.intent.tune import Tuning
+from sits.state.intent import apart, shipped
+from sits.state.intent.apart import Task, fit_apart, fit_task
+from sits.state.intent.embedders import open_e5, weights_named
+from sits.state.intent.fits import MOST, Fits, digest, hold, pack, unpack
+
+MODELS = Path(os.environ.get("SITS_TEST_MODELS", Path(__file__).parents[3] / ".cache" / "models"))
+SAID = ("sue him", "the court", "a judge", "my lawyer", "起诉他", "法院", "法官", "律师")
+NONE = ("hello", "lunch", "a joke", "nice day", "你好", "午饭", "讲个笑话", "天气真好")
+
+
+def task(english: bool = False) -> Task:
+    listed = [*(SAID[:4] if english else SAID), *NONE]
+    labels = np.array([0] * (len(listed) - 8) + [1] * 8)
+    tokens, rows = np.eye(4, dtype=np.float32)[labels], np.eye(5, dtype=np.float32)[labels]
+    shared, left = labels == 1, np.arange(len(listed))
+    return Task(
+        ("law",), (0.4,), listed, hold(labels), hold(shared), hold(tokens), hold(rows), Tuning(safe=0.7), hold(left)
+    )
+
+
+def fitted(english: bool = False) -> Intent:
+    return unpack(fit_task(task(english)))[0]
+
+
+@pytest.mark.parametrize("english", [False, True], ids=["both languages", "one"])
+def test_what_is_fitted_is_kept_whole(english: bool) -> None:
+    given = task(english)
+    labels = np.array([0] * (len(given.texts) - 8) + [1] * 8)
+    tokens, rows = np.eye(4, dtype=np.float32)[labels], np.eye(5, dtype=np.float32)[labels]
+    made = fit_intent(given.domains, given.least, known(given.texts, tokens, labels, labels == 1, rows), given.tuning)
+    again, left = unpack(pack(made, np.array([0, 2])))
+    assert left.tolist() == [0, 2]
+    assert (again.domains, again.least, again.tuning, again.covered) == (made.domains, made.least, made.tuning, made.covered)
+    assert (again.bare is None, made.bare is None) == (not english, not english)
+    for text in ("the judge", "法官呢", "hello"):
+        asked = text, np.eye(4, dtype=np.float32)[0], np.eye(5, dtype=np.float32)[0]
+        assert again.quickly(*asked[:2]) == made.quickly(*asked[:2])
+        assert again.deeply(*asked).confidence == pytest.approx(made.deeply(*asked).confidence, abs=1e-3)
+
+
+def test_a_process_of_its_own_fits_the_same() -> None:
+    assert asyncio.run(fit_apart(task())) == fit_task(task())
+
+
+def test_a_process_that_fails_is_an_error_that_says_why() -> None:
+    broken = msgspec.structs.replace(task(), domains=())
+    with pytest.raises(SitsError, match=r"fitting failed \(1\).*one domain") as caught:
+        asyncio.run(fit_apart(broken))
+    assert caught.value.code is Code.INTERNAL
+
+
+def test_whoever_is_cancelled_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    sleeper = [sys.executable, "-c", "import sys, threading; sys.stdin.read(); threading.Event().wait()"]
+    popen = subprocess.Popen
+
+    def start(command: list[str], **more: object) -> subprocess.Popen[bytes]:
+        started.append(popen(sleeper, **more))  # type: ignore[call-overload]
+        return started[0]
+
+    monkeypatch.setattr(apart.subprocess, "Popen", start)
+
+    async def play() -> None:
+        fitting = asyncio.create_task(fit_apart(task()))
+        while not started:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
+        fitting.cancel()
+        await asyncio.gather(fitting, return_exceptions=True)
+
+    asyncio.run(play())
+    assert started[0].wait(10) < 0
+
+
+def test_fits_are_kept_by_what_they_are_made_of_and_the_oldest_go(tmp_path: Path) -> None:
+    fits, raw = Fits(tmp_path / "intent"), fit_task(task())
+    assert fits.take("a") is None
+    for at in range(MOST + 2):
+        fits.keep(f"{at}", raw)
+        os.utime(fits.folder / f"fit-{at}.bin", (at, at))
+    fits.keep("last", raw)
+    names = sorted(path.name for path in fits.folder.iterdir())
+    assert names == [*(f"fit-{at}.bin" for at in range(3, MOST + 2)), "fit-last.bin"]
+    found = fits.take("last")
+    assert found is not None
+    assert found[0].domains == ("law",)
+    assert digest(b"a", b"b") != digest(b"ab") != digest(b"a", b"bc")
+
+
+@pytest.mark.parametrize("content", [b"", b"no file of ours", b"\x90"], ids=["empty", "foreign", "wrong"])
+def test_a_fit_that_cannot_be_read_is_made_anew(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "fit-a.bin").write_bytes(content)
+    assert Fits(tmp_path).take("a") is None
+    assert "is made anew" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SitsError, match=r"file/fit-a.bin") as caught:
+        Fits(tmp_path / "file").keep("a", b"")
+    assert caught.value.code is Code.INTERNAL
+
+
+def test_embeddings_that_come_along_are_near_what_they_were(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = np.random.default_rng(5).normal(size=(6, 384)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    (tmp_path / shipped.FILE).write_bytes(shipped.pack("m", list("abcde甲"), rows))
+    monkeypatch.setattr(shipped.importlib.resources, "files", lambda package: tmp_path)
+    found = shipped.take(["甲", "b", "z"], "m")
+    assert sorted(found) == ["b", "甲"]
+    assert np.linalg.norm(np.frombuffer(found["甲"], "<f4") - rows[5]) < 0.01
+    assert shipped.take(["b"], "another") == {}
+
+
+def test_everything_that_is_shipped_comes_with_its_embedding() -> None:
+    every = texts()
+    found = shipped.take(every, weights_named())
+    assert len(found) == len(every), "run `python -m sits.bench.intent_domains`"
+
+
+def test_the_embeddings_that_come_along_are_those_of_the_model(tmp_path: Path) -> None:
+    MODELS.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "models").symlink_to(MODELS)
+    some = texts()[::400]
+    found = shipped.take(some, weights_named())
+    rows = np.stack([np.frombuffer(found[text], "<f4") for text in some])
+    assert np.abs(rows - open_e5(tmp_path).embed(some)).max() < 0.01
+    assert len(some) > 10
