@@ -245,6 +245,64 @@ def test_a_restart_embeds_nothing_anew(house: House) -> None:
     story(play)
 
 
+ENGLISH = snapshot(
+    domain("law", "can I sue my landlord", "is this contract valid", "who pays the damages", "must I go to court"),
+    domain("maths", "solve this integral", "factor the polynomial", "what is the square root of 17", "add these fractions"),
+)
+
+
+def test_the_quick_stage_stands_while_the_examples_are_embedded(house: House) -> None:
+    async def play() -> None:
+        house.model.hold = asyncio.Event()
+        node = house.node()
+        node.apply(ENGLISH)
+        await until(lambda: node.status()["state"] == "quick" and node.status()["embedded"]["of"] > 0)
+        found = node.look(chat("can I sue my landlord"), "chat")
+        assert found is not None
+        assert (found.domain, found.stage, node.active) == ("law", "quick", True)
+        # No domain has an example in Chinese: nothing is known, which is not the same as of none.
+        assert node.look(chat("我能起诉房东吗"), "chat") == Verdict(None, 0.0, "quick", "law")
+        assert node.status()["embedded"] == {"done": 0, "of": 14}
+        assert node.status()["domains"] == ["law", "maths"]
+        assert node.status()["verdicts"]["deep"] == 0
+        house.model.hold.set()
+        await ready(node)
+        assert node.status()["embedded"] == {"done": 14, "of": 14}
+        verdict = await node.read(chat("can I sue my landlord"), "chat", 10.0)
+        assert (verdict.domain, verdict.confidence > 0) == ("law", True)
+        await node.aclose()
+
+    story(play)
+
+
+def test_what_one_worker_fitted_the_others_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[Any] = []
+    fit = building.fit_apart
+
+    async def counted(task: Any) -> bytes:
+        fitted.append(task)
+        return await fit(task)
+
+    monkeypatch.setattr(building, "fit_apart", counted)
+
+    async def play() -> None:
+        nodes = [house.node(), house.node()]
+        for node in nodes:
+            node.apply(BOTH)
+        for node in nodes:
+            await ready(node)
+        late = house.node()
+        late.apply(BOTH)
+        await ready(late)
+        assert len(fitted) == 1
+        said = [await node.read(chat(LAW[0]), "chat", 10.0) for node in (*nodes, late)]
+        assert said[0] == said[1] == said[2]
+        for node in (*nodes, late):
+            await node.aclose()
+
+    story(play)
+
+
 def test_where_the_model_does_not_answer_in_time_the_quick_verdict_stands_for_an_exchange_too(house: House) -> None:
     async def play() -> None:
         node = house.node()

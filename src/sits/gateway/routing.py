@@ -208,7 +208,12 @@ class Routing:
             raise SitsError(Code.INVALID_REQUEST, "`text` is empty", param="text")
         body = msgspec.json.encode({"messages": [{"role": "user", "content": text}]})
         verdict = await self.understanding.read(body, "chat", READ_SECONDS)
-        near = await self.understanding.nearest(text)
+        try:
+            near = await self.understanding.nearest(text)
+        except SitsError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            near = []  # The examples are not in the index yet; the verdict does not need them.
         return json_answer({**msgspec.to_builtins(verdict), "near": msgspec.to_builtins(near)})
 
     async def _plugins(self, visit: Visit) -> Answer:

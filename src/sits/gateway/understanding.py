@@ -168,12 +168,12 @@ class Understanding:
 
     def status(self) -> dict[str, Any]:
         """What is in force and what is being made, for the status page."""
-        built = self._built
+        built, declared = self._built, sorted(self._domains)
         return {
             "state": self._state,
             "trouble": self.trouble or (self._reader.trouble if self._reader is not None else ""),
-            "declared": sorted(self._domains),
-            "domains": list(built.intent.domains) if built is not None else [],
+            "declared": declared,
+            "domains": list(built.intent.domains) if built is not None else declared if self._state == "quick" else [],
             "examples": len(built.material.examples) if built is not None else 0,
             "embedded": {"done": self._progress[0], "of": self._progress[1]},
             "index": built.index if built is not None else None,
@@ -261,6 +261,8 @@ class Understanding:
             self._nearest = Nearest(self._vectors, _model(), DIMENSION)
         written, removed = await self._nearest.keep(built.material, built.embeddings)
         self._kept = True
+        # The index has them; what reads has its own.
+        self._built = msgspec.structs.replace(built, embeddings=built.embeddings[:0].copy())
         _log.info("the index of examples is up to date: %d written, %d removed", written, removed)
 
     async def _take(self, reader: Reader | None, built: Built | None) -> None:

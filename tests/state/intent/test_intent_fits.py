@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -32,9 +33,7 @@ def task(english: bool = False) -> Task:
     labels = np.array([0] * (len(listed) - 8) + [1] * 8)
     tokens, rows = np.eye(4, dtype=np.float32)[labels], np.eye(5, dtype=np.float32)[labels]
     shared, left = labels == 1, np.arange(len(listed))
-    return Task(
-        ("law",), (0.4,), listed, hold(labels), hold(shared), hold(tokens), hold(rows), Tuning(safe=0.7), hold(left)
-    )
+    return Task(("law",), (0.4,), listed, hold(labels), hold(shared), hold(tokens), hold(rows), Tuning(safe=0.7), hold(left))
 
 
 def fitted(english: bool = False) -> Intent:
@@ -70,20 +69,20 @@ def test_a_process_that_fails_is_an_error_that_says_why() -> None:
 
 def test_whoever_is_cancelled_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
+    begun = threading.Event()
     sleeper = [sys.executable, "-c", "import sys, threading; sys.stdin.read(); threading.Event().wait()"]
     popen = subprocess.Popen
 
     def start(command: list[str], **more: object) -> subprocess.Popen[bytes]:
         started.append(popen(sleeper, **more))  # type: ignore[call-overload]
+        begun.set()
         return started[0]
 
     monkeypatch.setattr(apart.subprocess, "Popen", start)
 
     async def play() -> None:
         fitting = asyncio.create_task(fit_apart(task()))
-        while not started:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.02)
+        assert await asyncio.to_thread(begun.wait, 10)
         fitting.cancel()
         await asyncio.gather(fitting, return_exceptions=True)
 

@@ -297,7 +297,7 @@ PAGED = (
     ),
     Paged(
         "POST", "/v1/admin/intent", "readIntent", "operations", "What a text would be read as, and the examples near to it.",
-        "admin", "IntentVerdict", own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,)}, request="IntentText",
+        "admin", "IntentVerdict", own={400: (Code.INVALID_REQUEST,)}, request="IntentText",
         examples={"legal": routing.READ},
     ),
     Paged("GET", "/v1/admin/units", "listUnits", "operations", "Which routes' units are merged.", "admin", "UnitsList"),

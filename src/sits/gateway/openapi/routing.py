@@ -27,7 +27,8 @@ def schemas() -> dict[str, Schema]:
     return {
         "Intent": record(
             {
-                "state": one_of(("none", "building", "ready", "failed")),
+                "state": one_of(("none", "building", "quick", "ready", "failed")),
+                "embedded": said(record({"done": COUNT, "of": COUNT}), "Examples whose embeddings are there."),
                 "trouble": STRING,
                 "declared": listed(STRING),
                 "domains": said(listed(STRING), "Those that requests are read by now."),

