@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gateway_client import eventually
 from gateway_rig import Gateway, inside_loop, model, route
-from gateway_wires import PATHS, WIRES
+from gateway_wires import OPENAI_CHAT, PATHS, WIRES
 
 from serving import data_folder
 from sits.engines.scripted import AGAIN, READ, Script, ScriptedServer
@@ -385,3 +385,17 @@ async def test_requests_in_english_and_chinese_are_read_by_the_real_models(
         await eventually(lambda: bool(understanding.status()["indexed"]), "the examples are in the index")
         shown = await gateway.ask("/v1/admin/intent", {"text": "我可以起诉房东吗"})
         assert json.loads(shown.body)["domain"] == "law"
+
+
+@inside_loop
+async def test_a_body_that_only_its_own_server_can_read_is_counted_by_its_size(tmp_path: pathlib.Path) -> None:
+    """A field that we have no word for passes through; a rule about its length must not make it an error."""
+    long = {"name": "long", "match": {"promptTokens": {"from": 100}}, "backends": [{"model": "large"}]}
+    async with (
+        ScriptedServer([READ, OPENAI_CHAT.answers("好"), AGAIN]) as server,
+        Gateway(tmp_path, model("small", server.url), model("large", server.url), route("r", "small", rules=[long])) as gateway,
+    ):
+        for times, target in ((1, "small"), (200, "large")):
+            strange = {"role": "user", "content": [{"type": "a part of tomorrow", "text": "word " * times}]}
+            answer = await gateway.ask(PATHS["chat"], {"model": "r", "messages": [strange]})
+            assert (answer.status, answer.headers["x-sits-target"]) == (200, target)

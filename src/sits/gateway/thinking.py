@@ -16,6 +16,8 @@ from sits.gateway.exchange import Exchange
 from sits.gateway.facts import gathered
 from sits.gateway.insight import Insight, load_of
 from sits.gateway.understanding import UNKNOWN, said_domain
+from sits.inner.errors import SitsError
+from sits.inner.estimate import BYTES_A_TOKEN
 from sits.routing.complexity import complexity, measure, tier
 from sits.routing.plan import Choice
 
@@ -78,7 +80,13 @@ async def count(x: Exchange, facts: Facts, choice: Choice) -> None:
     tokens = x.service.tokens
     if tokens is None or not choice.targets:
         return
-    target, asked = choice.targets[0], x.ask()
+    target = choice.targets[0]
+    try:
+        asked = x.ask()
+    except SitsError:
+        # Only its own server can read it, which then judges it, too.
+        facts.tokens = len(x.request.body) // BYTES_A_TOKEN + 1
+        return
     found = tokens.known(target, asked)
     if found is None:
         found = await x.service.loop.create_task(tokens.count(target, asked))
