@@ -369,7 +369,7 @@ async def test_requests_in_english_and_chinese_are_read_by_the_real_models(
         ) as gateway,
     ):
         understanding = gateway.node.routing.understanding
-        await eventually(lambda: understanding.active, "the domains are ready", 30.0)
+        await eventually(lambda: understanding.status()["state"] == "ready", "both stages stand", 60.0)
         for text, name, target in (
             ("may I take my landlord to court?", "law", "large"),
             ("房东能不能被起诉", "law", "large"),
