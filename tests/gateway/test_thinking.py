@@ -356,6 +356,7 @@ async def test_requests_in_english_and_chinese_are_read_by_the_real_models(
 ) -> None:
     none = ("hello there", "tell me a joke", "what a nice day", "你好", "讲个笑话", "今天天气真好")
     monkeypatch.setattr(material, "background", lambda: tuple(Unasked(text, "en") for text in none))
+    monkeypatch.setattr(material, "kinds", lambda: ())
     maths = ("solve this integral", "what is the square root of 17", "求这个积分", "十七的平方根是多少", "factor the polynomial")
     data_folder(tmp_path)
     async with (

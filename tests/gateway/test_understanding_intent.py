@@ -107,6 +107,7 @@ def chat(text: str) -> bytes:
 @pytest.fixture(autouse=True)
 def small_background(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(material, "background", lambda: tuple(Unasked(text, "en") for text in BACKGROUND))
+    monkeypatch.setattr(material, "kinds", lambda: ())
     # What comes embedded with the package is of the real model.
     monkeypatch.setattr(shipped, "take", lambda texts, model: {})
 

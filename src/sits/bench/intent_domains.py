@@ -22,9 +22,12 @@ from sits.resources.writing import to_yaml
 from sits.state.intent import shipped
 from sits.state.intent.embedders import Deep, open_e5, weights_named
 from sits.state.intent.labelled import UNKNOWN, domains_of
-from sits.state.intent.material import Unasked
+from sits.state.intent.material import Kind, Unasked
 
 BACKGROUND = Path(sits.state.intent.__file__).parent / "background.jsonl"
+KINDS = BACKGROUND.with_name("kinds.jsonl")
+FEW = 24
+"""Examples of a domain, in each language, that tell what other kinds of task look like."""
 EMBEDDED = BACKGROUND.with_name(shipped.FILE)
 DESCRIPTIONS = {
     "code": "Writing, reading, mending and explaining programs, queries, scripts and configuration.",
@@ -46,12 +49,16 @@ def files() -> dict[Path, str]:
     """What is shipped, by where it lies."""
     examples = [query for query in queries() if query.split == "examples"]
     found = {}
+    kinds = []
     for name in domains_of(examples):
         listed = {lang: [one.text for one in examples if (one.domain, one.lang) == (name, lang)] for lang in ("en", "zh")}
+        # Spread over all of them: they were written subject by subject.
+        kinds += [Kind(some[at * len(some) // FEW], name) for some in listed.values() for at in range(FEW)]
         spec = DomainSpec(examples=listed, description=DESCRIPTIONS[name])
         found[DOMAINS_FOLDER / f"{name}.yaml"] = to_yaml([Domain(Metadata(name), spec)])
     unasked = [Unasked(one.text, one.lang) for one in examples if one.domain == UNKNOWN]
     found[BACKGROUND] = "".join(msgspec.json.encode(one).decode() + "\n" for one in unasked)
+    found[KINDS] = "".join(msgspec.json.encode(one).decode() + "\n" for one in kinds)
     return found
 
 

@@ -36,6 +36,8 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     tuning: Tuning
     left: Held
     """The rows of what was embedded that the examples are from; goes into the result as it is."""
+    kinds: bool = False
+    """Whether other kinds of task are among what is of none."""
 
 
 async def fit_apart(task: Task) -> bytes:
@@ -70,10 +72,10 @@ async def fit_apart(task: Task) -> bytes:
 
 def fit_task(task: Task) -> bytes:
     """Fit, here and now."""
-    from sits.routing.intent.fitting import fit_intent, known
+    from sits.routing.intent.fitting import LEAN, fit_intent, known
 
     given = known(task.texts, held(task.tokens), held(task.labels), held(task.shared), held(task.embeddings))
-    return pack(fit_intent(task.domains, task.least, given, task.tuning), held(task.left))
+    return pack(fit_intent(task.domains, task.least, given, task.tuning, LEAN if task.kinds else 0.0), held(task.left))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from sits.inner.errors import Code, SitsError
 from sits.routing.intent.fitting import fit_intent, known
 from sits.routing.intent.head import MOST_EXAMPLES
 from sits.routing.intent.intent import Intent
-from sits.routing.intent.levels import level
+from sits.routing.intent.levels import level, offsets
 from sits.routing.intent.script import scripts
 from sits.routing.intent.tune import Tuning
 from sits.state.cache.semantic.embedder import Embedder, WordLlama
@@ -30,7 +30,7 @@ from sits.state.intent import shipped
 from sits.state.intent.apart import Task, fit_apart
 from sits.state.intent.embedders import Embed
 from sits.state.intent.fits import Fits, digest, hold
-from sits.state.intent.material import Material, sample, without_near
+from sits.state.intent.material import Material, sample, without_kinds, without_near
 from sits.state.intent.shelf import Shelf, alone
 
 if TYPE_CHECKING:
@@ -157,7 +157,8 @@ async def build_quick(given: Material, quick: Embedder, tuning: Tuning) -> Inten
 
     def made() -> Intent:
         own = [at for at, example in enumerate(given.examples) if example.declared]
-        back = [at for at, example in enumerate(given.examples) if not example.declared]
+        # Whether a declared domain is about a shipped one, the embeddings say.
+        back = [at for at, example in enumerate(given.examples) if not example.declared and example.kind is None]
         places = [*_some(own, QUICK_OWN), *_some(back, QUICK_BACK)]
         listed = [given.examples[at] for at in places]
         texts = [example.text for example in listed]
@@ -253,7 +254,7 @@ def _task(given: Material, rows: Matrix, quick: Embedder, tuning: Tuning, index:
     """What is to be fitted: without the background that is near an example, and no more than can be."""
     import numpy as np
 
-    left = without_near(given, rows, NEAR)
+    left = _left(given, rows)
     kept = msgspec.structs.replace(given, examples=tuple(given.examples[at] for at in left))
     places = sample(kept, MOST_EXAMPLES if index == "heads" else SAMPLED)
     listed = [kept.examples[at] for at in places]
@@ -268,7 +269,19 @@ def _task(given: Material, rows: Matrix, quick: Embedder, tuning: Tuning, index:
         hold(rows[left][places]),
         tuning,
         hold(left),
+        any(one.kind is not None for one in listed),
     )
+
+
+def _left(given: Material, rows: Matrix) -> Labels:
+    """The examples that are fitted on, by place."""
+    import numpy as np
+
+    spoken = scripts(given.texts)
+    general = np.array([not one.declared and one.kind is None for one in given.examples])
+    levelled = level(rows, spoken, offsets(rows[general], spoken[general]))
+    found: Labels = np.intersect1d(without_kinds(given, levelled), without_near(given, rows, NEAR))
+    return found
 
 
 def _built(given: Material, rows: Matrix, fitted: tuple[Intent, Labels], index: Index) -> Built:
