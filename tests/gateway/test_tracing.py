@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import random
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 from gateway_rig import Gateway, inside_loop, model, route, settings
@@ -42,7 +43,7 @@ async def test_what_was_recorded_is_decided_again_alike_and_by_other_weights_oth
         for number in range(120):
             name = ("drawn", "busy", "scored")[number % 3]
             headers = {
-                "x-sits-session": f"会话-{number % 7}".encode().decode("latin-1"),
+                "x-sits-session": f"会话-{number % 7}",
                 "authorization": "Bearer secret-in-a-header",
             }
             answer = await it.ask(PATHS["chat"], request("chat", name), headers)
@@ -68,3 +69,41 @@ async def test_what_was_recorded_is_decided_again_alike_and_by_other_weights_oth
         row.record.draw.number for row in read(file) if isinstance(row, Row) and row.record.route == "drawn" and row.record.draw
     ]
     assert moved.moved == sum(0.25 <= number < 0.75 for number in draws)
+
+
+@inside_loop
+async def test_what_a_contract_refused_is_refused_again_and_by_another_contract_is_not(tmp_path: pathlib.Path) -> None:
+    traces = tmp_path / "traces"
+    grounded = {"grounding": {"scopes": ["员工手册"], "maxAgeHours": 24}}
+    said = [
+        ({"x-sits-grounding-scope": "员工手册", "x-sits-grounding-time": hours_ago(1)}, 200),
+        ({"x-sits-grounding-scope": "员工手册", "x-sits-grounding-time": hours_ago(30)}, 400),
+        ({"x-sits-grounding-scope": "价格", "x-sits-grounding-time": hours_ago(1)}, 400),
+        ({"x-sits-grounding-scope": "员工手册", "x-sits-grounding-time": "昨天"}, 400),
+        ({}, 400),
+    ]
+    async with (
+        ScriptedServer([READ, OPENAI_CHAT.answers("好"), AGAIN]) as server,
+        Gateway(
+            tmp_path,
+            model("bound", server.url, semantics=grounded),
+            route("r", "bound"),
+            settings(trace={"folder": str(traces)}),
+        ) as it,
+    ):
+        for headers, status in said:
+            assert (await it.ask(PATHS["chat"], request("chat", "r"), headers)).status == status
+    [(_, again)] = replay(traces)
+    assert (again.rows, again.reproduced) == (5, 5)
+
+    longer = {"grounding": {"scopes": ["员工手册"], "maxAgeHours": 48}}
+    other = [
+        msgspec.convert(model("bound", "http://127.0.0.1:9", semantics=longer), Model),
+        msgspec.convert(route("r", "bound"), Route),
+    ]
+    [(_, moved)] = replay(traces, compile(other, 1))
+    assert (moved.moved, moved.answered, moved.refused) == (1, 1, 0)
+
+
+def hours_ago(hours: float) -> str:
+    return (datetime.now(UTC) - timedelta(hours=hours)).isoformat()

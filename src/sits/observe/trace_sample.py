@@ -19,14 +19,15 @@ from sits.routing.plan import NOBODY, Choice, Plan
 from sits.routing.policies.snapshot import Taken, take
 from sits.routing.pool import PREFIX
 from sits.routing.scheduling.base import Facts
+from sits.routing.semantics import HEADERS as GROUNDS
 
 MOST_STATES = 1024
 """Targets of a route whose states are taken; a route of more can only be replayed by what was recorded of its choices."""
 LONGEST_HEADER = 1024
 _SETTINGS = ("header", "zoneHeader", "zone_header")
 """Settings of filters and scores that name a header."""
-_BESIDE = ("x-sits-zone",)
-"""Headers that plugins look at by default."""
+_BESIDE = ("x-sits-zone", *(name.decode() for name in GROUNDS))
+"""Headers that choices look at whatever a route says: of zones, and of the contracts of models."""
 
 
 class Sample:

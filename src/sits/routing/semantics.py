@@ -14,6 +14,8 @@ from sits.resources.semantics import EmbeddingClause, GroundingClause, SemanticS
 from sits.routing.scheduling.base import Candidate, Facts, Filter
 
 SCOPE, TIME, EMBEDDING = b"x-sits-grounding-scope", b"x-sits-grounding-time", b"x-sits-embedding"
+HEADERS = (SCOPE, TIME, EMBEDDING)
+"""What a request says of its grounds."""
 LONGEST = 4096
 _EMBEDDING = re.compile(r"(?P<model>[^@/\s][^@\s]*?)?(?:@(?P<version>[^@/\s]+))?(?:/(?P<dimension>[0-9]{1,6}))?")
 """A name of a model may have slashes in it (`BAAI/bge-m3`); digits behind the last one are a dimension."""
