@@ -16,6 +16,7 @@ from sits.gateway.openapi import (
     routing,
     sessions,
     switching,
+    vitals,
 )
 from sits.gateway.openapi.paths import paths
 
@@ -74,6 +75,7 @@ def document() -> dict[str, Any]:
                 **routing.schemas(),
                 **registration.schemas(),
                 **reliability.schemas(),
+                **vitals.schemas(),
                 "Document": {"type": "object", "required": ["openapi", "info", "paths"], "description": "An OpenAPI document."},
             },
         },

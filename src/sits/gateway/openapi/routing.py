@@ -61,29 +61,34 @@ def schemas() -> dict[str, Schema]:
             oneOf=[{"required": ["score"]}, {"required": ["thumbs"]}],
         ),
         "FeedbackTaken": record({"request_id": FILLED, "status": one_of(("counted", "repeated", "changed", "late"))}),
-        "PluginList": record(
-            {
-                "data": listed(
-                    record(
-                        {
-                            "name": STRING,
-                            "kind": STRING,
-                            "source": STRING,
-                            "state": one_of(("live", "fenced", "failed")),
-                            "why": STRING,
-                            "calls": COUNT,
-                            "troubles": {"type": "object", "additionalProperties": COUNT},
-                            "stale": said(BOOLEAN, "Its file is another one by now, which cannot be loaded."),
-                            "since": NUMBER,
-                            "mean_us": nullable(NUMBER),
-                            "max_us": nullable(NUMBER),
-                        }
-                    )
-                ),
-                "problems": listed(STRING),
-                "missing": said(listed(record({"route": FILLED, "kind": FILLED, "name": FILLED})), "Used and not there."),
-                "cuts": said(BOOLEAN, "Whether a call that takes too long is cut."),
-            }
-        ),
+        "PluginList": plugins(),
         "Learning": record({"trouble": STRING, "routes": {"type": "object", "additionalProperties": OBJECT}}),
     }
+
+
+def plugins() -> Schema:
+    """Of the page of plugins."""
+    return record(
+        {
+            "data": listed(
+                record(
+                    {
+                        "name": STRING,
+                        "kind": STRING,
+                        "source": STRING,
+                        "state": one_of(("live", "fenced", "failed")),
+                        "why": STRING,
+                        "calls": COUNT,
+                        "troubles": {"type": "object", "additionalProperties": COUNT},
+                        "stale": said(BOOLEAN, "Its file is another one by now, which cannot be loaded."),
+                        "since": NUMBER,
+                        "mean_us": nullable(NUMBER),
+                        "max_us": nullable(NUMBER),
+                    }
+                )
+            ),
+            "problems": listed(STRING),
+            "missing": said(listed(record({"route": FILLED, "kind": FILLED, "name": FILLED})), "Used and not there."),
+            "cuts": said(BOOLEAN, "Whether a call that takes too long is cut."),
+        }
+    )
