@@ -3,9 +3,10 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from sits.bench.environment import cpu_model, environment, memory
+from sits.bench.environment import cpu_model, environment, installed, load_before, memory
 from sits.bench.figure import bounded, measured
 from sits.bench.page import Bars, Page, Section, Table, number, render, svg, write
 
@@ -111,3 +112,12 @@ def test_the_environment_names_the_machine_and_what_was_measured() -> None:
     assert all(rows.values())
     assert cpu_model("processor\t: 0\nmodel name\t: EPYC: 9\n") == "EPYC: 9"
     assert memory("MemFree: 1 kB\nMemTotal:       2097152 kB\n") == "2.0 GiB"
+
+
+def test_what_a_bench_tells_of_itself_follows_the_versions() -> None:
+    rows = environment({"nginx": "1.22.1"}, load_before(), ("Seed", "1"))
+    assert [label for label, _ in rows[-3:]] == ["nginx", "Load of the machine before", "Seed"]
+
+
+def test_only_what_is_installed_has_a_version() -> None:
+    assert installed("msgspec", "no-such-package") == {"msgspec": msgspec.__version__}

@@ -7,6 +7,7 @@ import functools
 import json
 import pathlib
 from collections.abc import Callable, Coroutine, Mapping
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,6 +53,17 @@ def route(name: str, *backends: str | tuple[str, float], fallbacks: tuple[str, .
 
 def settings(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "sits/v1", "kind": "Settings", "spec": {"deadlines": QUICK, **spec}}
+
+
+def key(name: str, **spec: Any) -> dict[str, Any]:
+    """A Key resource; `bearer` shows its secret."""
+    spec = {"sha256": sha256(f"secret-of-{name}".encode()).hexdigest(), **spec}
+    return {"apiVersion": "sits/v1", "kind": "Key", "metadata": {"name": name}, "spec": spec}
+
+
+def bearer(name: str, **more: str) -> dict[str, str]:
+    """The headers of a request by that key, and others."""
+    return {"authorization": f"Bearer secret-of-{name}", **more}
 
 
 def write(folder: pathlib.Path, *resources: Mapping[str, Any]) -> pathlib.Path:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pytest
 
 from sits.engines.scripted import LAST_CHUNK, READ, Script, Step, answer, chunk, chunked
 
@@ -230,6 +231,11 @@ TERMINATORS = {
     "responses": b"response.completed",
     "messages": b"event: message_stop\n",
 }
+ANSWERS = [(operation, stream) for operation in ("chat", "completions", "responses", "messages") for stream in (False, True)]
+EVERY_ANSWER = pytest.mark.parametrize(
+    ("operation", "stream"), ANSWERS, ids=[f"{operation}-{'stream' if stream else 'whole'}" for operation, stream in ANSWERS]
+)
+"""All kinds of answers that a client may ask for."""
 PROMPT = "你好，世界"
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import pathlib
 from typing import Any
 
 import pytest
+from gateway_books import booked
 from gateway_client import eventually
 from gateway_rig import Gateway, inside_loop, model, route, settings
 from gateway_wires import PATHS, WIRES, request, said, streamed
 
 from sits.engines.scripted import AGAIN, READ, RESET, ScriptedServer, answer
-from sits.state.ledger import open_table
-from sits.state.ledger.entry import COLUMNS
-from sits.state.ledger.sql import Query
 
 STREAMS = [
     ("chat", "openai", "vllm"),
@@ -46,9 +43,7 @@ async def test_a_slow_target_loses_to_the_one_asked_beside_it_and_is_billed(tmp_
         asking = await gateway.ask(PATHS["chat"], request("chat", "r", stream=streams))
         await slow.until(lambda one: one.gone == 1)
         record = gateway.record(asking)
-    with contextlib.closing(open_table(tmp_path / "data")) as table:
-        wanted = ("model", "outcome", "final", "estimated")
-        entries = [tuple(row[COLUMNS.index(name)] for name in wanted) for row in table.entries(Query()).rows]
+    entries = booked(tmp_path, "model", "outcome", "final", "estimated")
     assert asking.status == 200
     assert (streamed("chat", asking.body) if streams else said("chat", asking.body)) == "快"
     assert [(one.target, one.kind, one.outcome) for one in record.attempts] == [

@@ -22,7 +22,7 @@ from sits.engines.scripted import AGAIN, READ, ScriptedServer
 from sits.gateway import spine
 from sits.gateway.asking import Answered, ask
 from sits.gateway.chunking import Read, Reading, Room, material_of
-from sits.gateway.chunking_resume import complete
+from sits.gateway.chunking_resume import Completing
 from sits.gateway.counting import Fitness
 from sits.gateway.drive import Drive
 from sits.gateway.exchange import Exchange
@@ -30,7 +30,7 @@ from sits.gateway.fitting import fit_in
 from sits.gateway.running import run
 from sits.gateway.wire import Request
 from sits.inner.ask import Operation
-from sits.inner.errors import Code, SitsError
+from sits.inner.errors import Code, Remedy, SitsError
 from sits.inner.event import Usage
 from sits.resources.context import ContextSpec, ServiceSpec, StageSpec
 from sits.resources.kinds import Metadata, Model, ModelSpec
@@ -72,13 +72,19 @@ class Bytes:
 
 
 class Reader:
-    """Answers pieces with notes, and remembers what it was asked."""
+    """Answers pieces with notes, and remembers what it was asked; `others` are those who may be asked instead."""
 
-    def __init__(self, *answers: str | SitsError) -> None:
+    def __init__(self, *answers: str | SitsError, others: int = 0) -> None:
         self.answers = list(answers)
         self.asked: list[dict[str, Any]] = []
+        self.target = target()
+        self._others = others
 
-    async def __call__(self, target: Target, body: bytes) -> bytes:
+    def refuse(self) -> bool:
+        self._others -= 1
+        return self._others >= 0
+
+    async def ask(self, body: bytes) -> bytes:
         self.asked.append(json.loads(body))
         said = self.answers.pop(0) if self.answers else f"notes {len(self.asked)}"
         if isinstance(said, SitsError):
@@ -101,7 +107,7 @@ def chat(*talk: tuple[str, Any], **fields: Any) -> bytes:
 
 def through(reader: Reader, body: bytes, operation: Operation = "chat", **changes: Any) -> Read:
     room = Room(**{"window": 1024, "headroom": 200, "notes": 64, "pieces": 16, **changes})
-    return asyncio.run(Reading(reader, Bytes(), target(), room).through(body, operation))
+    return asyncio.run(Reading(reader, Bytes(), room).through(body, operation))
 
 
 def test_every_piece_is_read_in_order_with_the_notes_so_far() -> None:
@@ -233,6 +239,9 @@ def test_a_prompt_that_fits_after_all_is_asked_as_it_is() -> None:
     [
         pytest.param(Reader("n", SitsError(Code.UPSTREAM_ERROR, "down")), Code.UPSTREAM_ERROR, "down", 2, id="the model fails"),
         pytest.param(Reader(" "), Code.UPSTREAM_BROKEN, "m made no notes of part 1 of 3", 1, id="it says nothing"),
+        pytest.param(
+            Reader(" ", "", others=1), Code.UPSTREAM_BROKEN, "m made no notes of part 1 of 3", 2, id="nobody says anything"
+        ),
     ],
 )
 def test_a_piece_that_is_not_read_ends_the_request(reader: Reader, code: Code, said: str, asks: int) -> None:
@@ -241,20 +250,28 @@ def test_a_piece_that_is_not_read_ends_the_request(reader: Reader, code: Code, s
     assert (caught.value.code, len(reader.asked)) == (code, asks)
 
 
+def test_who_makes_no_notes_is_replaced() -> None:
+    reader = Reader("first", " ", "second", others=1)
+    assert through(reader, chat(("user", "\n\n".join(STORY)))).notes == "second"
+    steps = [asked["messages"][-1]["content"] for asked in reader.asked]
+    assert steps[1] == steps[2]
+
+
 def test_nothing_is_asked_for_a_client_that_has_gone_or_beyond_the_deadline() -> None:
     body = chat(("user", "\n\n".join(STORY)))
     reader = Reader()
     gone = [None, SitsError(Code.CLIENT_CLOSED, "the client went away")]
-    reading = Reading(reader, Bytes(), target(), Room(1024, 200, 64), over=lambda: gone.pop(0))
+    reading = Reading(reader, Bytes(), Room(1024, 200, 64), over=lambda: gone.pop(0))
     with pytest.raises(SitsError, match="went away"):
         asyncio.run(reading.through(body, "chat"))
     assert len(reader.asked) == 1
 
-    async def never(target: Target, body: bytes) -> bytes:
-        await asyncio.Event().wait()
-        return b""
+    class Never(Reader):
+        async def ask(self, body: bytes) -> bytes:
+            await asyncio.Event().wait()
+            return body
 
-    reading = Reading(never, Bytes(), target(), Room(1024, 200, 64), left=lambda: 0.01)
+    reading = Reading(Never(), Bytes(), Room(1024, 200, 64), left=lambda: 0.01)
     with pytest.raises(SitsError, match="the request's own deadline passed while m read part 1 of 3 of the prompt") as caught:
         asyncio.run(reading.through(body, "chat"))
     assert caught.value.code is Code.UPSTREAM_TIMEOUT
@@ -398,23 +415,20 @@ def said(text: str, finish: str, prompt: int = 500, output: int = 10) -> bytes:
 
 
 def resumed(
-    first: bytes, *parts: bytes | SitsError, service: ServiceSpec | None = None, to: Target | None = None, **fields: Any
-) -> tuple[Any, int, list[Any]]:
-    client = dialects.client("chat")
-    asked: list[Any] = []
-    left = list(parts)
-
-    async def ask_piece(target: Target, body: bytes) -> bytes:
-        asked.append(json.loads(body))
-        part = left.pop(0)
-        if isinstance(part, SitsError):
-            raise part
-        return part
-
+    first: bytes, *parts: bytes, service: ServiceSpec | None = None, **fields: Any
+) -> tuple[dict[str, Any], int, list[Any]]:
+    """The answer when all of these parts have come, how many were asked for, and what was asked."""
+    client, upstream = dialects.client("chat"), dialects.upstream("vllm")
     wanted = client.read(chat(("user", "Write code."), **fields))
-    service = service or ServiceSpec(6000, resume=True)
-    done = asyncio.run(complete(first, wanted, client, Identity("i", "m", 1), to or target(), service, 8192, ask_piece))
-    return json.loads(done.body), done.parts, asked
+    going = Completing.of(first, wanted, client, Identity("i", "m", 1))
+    asked: list[Any] = []
+    if going is None:
+        return json.loads(first), 0, asked
+    left = list(parts)
+    while room := going.room(service or ServiceSpec(6000, resume=True), 8192):
+        asked.append(json.loads(going.write(upstream, "m", room).body))
+        going.take(upstream, left.pop(0))
+    return json.loads(going.body()) if going.parts > 1 else json.loads(first), going.parts - 1, asked
 
 
 def test_a_whole_answer_that_was_cut_is_one_answer_in_the_end() -> None:
@@ -441,7 +455,6 @@ def test_a_whole_answer_that_was_cut_is_one_answer_in_the_end() -> None:
         pytest.param(said("cut", "length"), {"service": ServiceSpec(3000)}, id="a service without the flag"),
         pytest.param(said("cut", "length"), {"max_tokens": 10}, id="as long as was asked for"),
         pytest.param(said("cut", "length", prompt=8182), {}, id="no room"),
-        pytest.param(said("cut", "length"), {"to": target("openai", OPEN - {"prefill"})}, id="a model that cannot go on"),
         pytest.param(said('{"a', "length"), {"response_format": {"type": "json_object"}}, id="held to a form"),
         pytest.param(said("cut", "length"), {"n": 1, "logprobs": True}, id="log probabilities"),
     ],
@@ -451,11 +464,15 @@ def test_what_is_not_gone_on_with_stays_as_it_is(first: bytes, options: dict[str
     assert (answer, asks, asked) == (json.loads(first), 0, [])
 
 
-def test_what_goes_wrong_on_the_way_ends_it_with_what_there_is() -> None:
-    down = SitsError(Code.UPSTREAM_ERROR, "down")
-    answer, asks, _ = resumed(said("a b", "length"), down)
-    assert (answer, asks) == (json.loads(said("a b", "length")), 0)
-    answer, asks, _ = resumed(said("a b", "length"), said(" c", "length", output=1), down)
-    assert asks == 1
-    assert answer["choices"][0]["message"]["content"] == "a b c"
-    assert answer["choices"][0]["finish_reason"] == "length"
+@pytest.mark.parametrize("part", [said("", "length"), said("c", "stop").replace(b'"content"', b'"reasoning_content"'), b"{"])
+def test_a_part_that_is_none_leaves_the_answer_as_it_is(part: bytes) -> None:
+    client, upstream = dialects.client("chat"), dialects.upstream("vllm")
+    going = Completing.of(said("a b", "length"), client.read(chat(("user", "Write."))), client, Identity("i", "m", 1))
+    assert going is not None
+    going.write(upstream, "m", 100)
+    with pytest.raises(SitsError) as caught:
+        going.take(upstream, part)
+    assert caught.value.remedy is Remedy.TRY_ELSEWHERE
+    assert (going.parts, going.told.output) == (1, 10)
+    going.take(upstream, said(" c", "stop", output=1))
+    assert json.loads(going.body())["choices"][0]["message"]["content"] == "a b c"

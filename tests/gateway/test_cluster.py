@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import pathlib
+import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from gateway_client import eventually
-from gateway_rig import Gateway, inside_loop, model, settings, write
+from gateway_rig import Gateway, inside_loop, model, route, settings, write
 from gateway_wires import PATHS, WIRES, request
 
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
 from sits.ports.servers import ServerProcess
 from sits.ports.servers.nats import NatsServer
 
+PLUGIN = """from sits.routing.scheduling.base import Score
+
+
+class Near(Score):
+    name = "near"
+    varies = "never"
+
+    def __init__(self, made):
+        pass
+
+    def score(self, facts, candidates):
+        return [100.0] * len(candidates)
+"""
 REGISTER = "/v1/models/register"
 CHAT = WIRES["chat", "openai"]
 
@@ -147,6 +162,104 @@ async def test_what_a_node_cannot_use_leaves_its_old_configuration_and_its_row_s
         assert (await nodes[0].ask("/v1/admin/status")).json["config"]["problems"]
         assert (await status(nodes[1]))["config"]["version"] == 1
         assert serves(nodes[1], "two")
+
+
+def tokenizer_file() -> pathlib.Path:
+    """The tokenizer.json (Llama 2) that lies in wordllama."""
+    spec = importlib.util.find_spec("wordllama")
+    assert spec is not None
+    assert spec.origin is not None
+    return pathlib.Path(spec.origin).parent / "tokenizers" / "l2_supercat_tokenizer_config.json"
+
+
+def placed(folder: pathlib.Path, secret: str) -> None:
+    """The files that the resources of the next tests name, each gateway's in its own folder."""
+    for name in ("config/plugins", "词"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "config/plugins/near.py").write_text(PLUGIN)
+    shutil.copy(tokenizer_file(), folder / "词" / "tok.json")
+    (folder / "config/secret").write_text(secret)
+
+
+def naming(server: NatsServer, url: str, name: str) -> list[dict[str, Any]]:
+    """Resources with relative paths of every kind that can be seen from outside."""
+    exact = {
+        "source": "file:../词/tok.json",
+        "normalises": "none",
+        "waitMs": 10_000,
+        "frame": {"message": "{content}", "answer": ""},
+    }
+    told = on(server, name)
+    told["spec"] |= {"plugins": "plugins", "trace": {"folder": "seen"}}
+    scored = route("r", "one", scores=[{"name": "near", "weight": 1}])
+    return [model("one", url), model("counted", url, tokenizer=exact), model("keyed", url, apiKey="file:secret"), scored, told]
+
+
+def row_of(teller: Gateway, told: Gateway) -> tuple[str, str]:
+    """Hash and error of a gateway, as another one knows it."""
+    ours, theirs = teller.node.membership, told.node.membership
+    assert ours is not None
+    assert theirs is not None
+    return next(((one.hash, one.error) for one, _ in ours.cluster.members() if one.id == theirs.cluster.node), ("", ""))
+
+
+@inside_loop
+async def test_relative_paths_are_each_gateways_own_and_all_tell_the_same_hash(nats: NatsServer, tmp_path: pathlib.Path) -> None:
+    for number, secret in enumerate(("of-first", "of-second")):
+        placed(tmp_path / f"node{number}", secret)
+    async with (
+        ScriptedServer([READ, well, AGAIN]) as server,
+        gateways(nats, tmp_path, "places", 2, model("one", server.url)) as (first, second),
+    ):
+        write(first.folder, *naming(nats, server.url, "places"))
+        await first.node.reload()
+        await eventually(lambda: serves(second, "keyed"), "the second serves by it")
+        hashed = first.node.reloader.status.hash
+        await eventually(
+            lambda: row_of(first, first) == row_of(first, second) == (hashed, ""), "one hash, and nothing is missing"
+        )
+        plugins = (await second.ask("/v1/admin/plugins")).json
+        source = str(second.folder / "config" / "plugins" / "near.py")
+        assert [(row["name"], row["source"], row["state"]) for row in plugins["data"]] == [("near", source, "live")]
+        assert (plugins["problems"], plugins["missing"]) == ([], [])
+        count = await second.ask("/v1/messages/count_tokens", request("messages", "counted"))
+        assert (count.status, count.headers.get("x-sits-estimated")) == (200, None)
+        for gateway, secret in ((first, "of-first"), (second, "of-second")):
+            assert (await gateway.ask(PATHS["chat"], request("chat", "keyed"))).status == 200
+            assert server.requests[-1].headers["authorization"] == f"Bearer {secret}"
+            await eventually((gateway.folder / "config" / "seen").exists, "each records into its own folder")
+
+
+@inside_loop
+async def test_what_is_not_there_on_another_gateway_is_told_with_its_full_place_and_all_else_serves(
+    nats: NatsServer, tmp_path: pathlib.Path
+) -> None:
+    placed(tmp_path / "node0", "of-first")
+    async with (
+        ScriptedServer([READ, well, AGAIN]) as server,
+        gateways(nats, tmp_path, "gone", 2, model("one", server.url)) as (first, second),
+    ):
+        write(first.folder, *naming(nats, server.url, "gone"))
+        await first.node.reload()
+        await eventually(lambda: serves(second, "keyed"), "the second serves by it")
+        hashed, membership = first.node.reloader.status.hash, first.node.membership
+        assert membership is not None
+        config, origin = second.folder / "config", f"(cluster, version 2 by {membership.cluster.node})"
+        missing = {"spec.tokenizer.source": "../词/tok.json", "spec.apiKey": "secret", "spec.plugins": "plugins"}
+        error = "\n".join(
+            f"{origin} {field}: no file or folder at {config / name}; put it there, or name another place"
+            for field, name in missing.items()
+        )
+        await eventually(lambda: row_of(first, second) == (hashed, error), "the first knows what the second has not")
+        assert row_of(first, first) == (hashed, "")
+        assert error in [one["error"] for one in (await status(first))["nodes"]]
+        for name in ("one", "r", "counted"):
+            assert (await second.ask(PATHS["chat"], request("chat", name))).status == 200
+        refused = await second.ask(PATHS["chat"], request("chat", "keyed"))
+        assert (refused.status, refused.code) == (503, "model_unavailable")
+        assert f"the file {config / 'secret'} cannot be read: no such file or directory" in refused.json["error"]["message"]
+        placed(second.folder, "of-second")
+        await eventually(lambda: row_of(first, second) == (hashed, ""), "what is there now is not missed any more")
 
 
 @inside_loop

@@ -17,10 +17,11 @@ import msgspec
 import pytest
 import uvloop
 
+from sits.bench.declared import resource
 from sits.bench.faults_cells import OWN, PATHS, Operation
 from sits.bench.faults_client import Answer, ask
 from sits.bench.faults_judge import TEXT, Booked
-from sits.bench.faults_rig import LONG, body, ledger_of, record_of, resource, running, write
+from sits.bench.faults_rig import LONG, body, ledger_of, record_of, running, write
 from sits.bench.faults_wire import Said, read, read_error
 from sits.bench.state_gateway import GatewayProcess
 from sits.chaos.script import Fault

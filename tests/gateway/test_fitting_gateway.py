@@ -6,20 +6,17 @@ import asyncio
 import importlib.util
 import json
 import pathlib
-from hashlib import sha256
 from typing import Any
 
 import pytest
+from gateway_books import booked
 from gateway_client import eventually
-from gateway_rig import Gateway, inside_loop, model, route, settings
+from gateway_rig import Gateway, bearer, inside_loop, key, model, route, settings
 from gateway_wires import PATHS, WIRES, Wire, request, streamed
 from gateway_wires import said as said_whole
 
 from sits.dialects.openai_chat import CHAT
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
-from sits.state.ledger import open_table
-from sits.state.ledger.entry import COLUMNS
-from sits.state.ledger.sql import Query
 from sits.state.tokens import Tokens
 
 OPENAI: Wire = WIRES["chat", "openai"]
@@ -39,15 +36,6 @@ def llama2() -> str:
 def counted(**fields: Any) -> dict[str, Any]:
     """A tokenizer that counts at once, and exactly where its chat template is declared."""
     return {"source": llama2(), "normalises": "none", **fields}
-
-
-def key(name: str, **spec: Any) -> dict[str, Any]:
-    secret = sha256(f"sits-{name}".encode()).hexdigest()
-    return {"apiVersion": "sits/v1", "kind": "Key", "metadata": {"name": name}, "spec": {"sha256": secret, **spec}}
-
-
-def bearer(name: str) -> dict[str, str]:
-    return {"authorization": f"Bearer sits-{name}"}
 
 
 def long(operation: str, text: str, **fields: Any) -> dict[str, Any]:
@@ -254,10 +242,7 @@ async def test_pieces_are_in_the_ledger_and_the_quotas_of_who_asked(tmp_path: pa
         reserved = len(json.dumps(chat("Hello", max_tokens=10)).encode()) // 3 + 1 + 10
         assert int(small.headers["x-ratelimit-remaining-tokens"]) == 10_000 - (asks - 1) * 320 - last - reserved
         assert small.headers["x-ratelimit-remaining-requests"] == "48", "a piece is no request of the client's"
-    table = open_table(tmp_path / "data")
-    wanted = ("key", "model", "outcome", "input_tokens", "output_tokens")
-    entries = [tuple(row[COLUMNS.index(name)] for name in wanted) for row in table.entries(Query()).rows]
-    table.close()
+    entries = booked(tmp_path, "key", "model", "outcome", "input_tokens", "output_tokens")
     final = ("a", "one", "ok", 5, 7) if stream else ("a", "one", "ok", 300, 20)
     # The pieces, the answer, and the small request.
     assert sorted(entries) == sorted([("a", "one", "ok", 300, 20)] * asks + [final])
@@ -295,12 +280,16 @@ async def test_nothing_is_read_for_a_client_that_has_gone_and_what_was_read_is_p
         await server.until(lambda one: one.gone == 1)
         await eventually(lambda: not gateway.node.service.live, "nothing is under way")
         assert len(server.requests) == 2
-        record = next(one for one in gateway.node.service.books.ring if one.route == "r")
-        assert (record.status, record.code) == (499, "client_closed_request")
+        record, piece, _ = gateway.node.service.books.ring
+        assert (record.route, record.status, record.code) == ("r", 499, "client_closed_request")
+        assert (piece.route, piece.status, piece.trace_id) == ("one", 499, record.trace_id)
+        assert piece.usage is not None
+        assert piece.usage.estimated
+        assert piece.usage.input is not None
         await eventually(lambda: not gateway.node.caches._behind, "it is settled")
         small = await gateway.ask(PATHS["chat"], chat("Hello", max_tokens=10), bearer("a"))
         reserved = len(json.dumps(chat("Hello", max_tokens=10)).encode()) // 3 + 1 + 10
-        assert int(small.headers["x-ratelimit-remaining-tokens"]) == 10_000 - 320 - reserved
+        assert int(small.headers["x-ratelimit-remaining-tokens"]) == 10_000 - 320 - piece.usage.input - reserved
 
 
 @inside_loop
@@ -318,7 +307,7 @@ async def test_a_client_that_waits_for_a_long_reading_is_told_that_it_is_not_for
 
 
 @inside_loop
-async def test_a_piece_that_fails_fails_the_request(tmp_path: pathlib.Path) -> None:
+async def test_a_piece_that_nobody_reads_fails_the_request(tmp_path: pathlib.Path) -> None:
     reader = Reader()
     async with (
         ScriptedServer([READ, reader, READ, answer(503, b"{}"), AGAIN]) as server,

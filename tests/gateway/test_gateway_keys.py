@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from hashlib import sha256
 from typing import Any
 
 import pytest
-from gateway_rig import Gateway, inside_loop, model, route, settings
+from gateway_rig import Gateway, bearer, inside_loop, key, model, route, settings
 from gateway_wires import PATHS, WIRES, request
 
 from sits.engines.scripted import AGAIN, READ, ScriptedServer
-
-
-def key(name: str, **spec: Any) -> dict[str, Any]:
-    spec = {"sha256": sha256(f"secret-of-{name}".encode()).hexdigest(), **spec}
-    return {"apiVersion": "sits/v1", "kind": "Key", "metadata": {"name": name}, "spec": spec}
-
-
-def bearer(name: str) -> dict[str, str]:
-    return {"authorization": f"Bearer secret-of-{name}"}
-
 
 KEYS = [
     key("user"),

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import json
 import pathlib
-from hashlib import sha256
 from typing import Any
 
 import pytest
-from gateway_rig import Gateway, inside_loop, model, route
+from gateway_rig import Gateway, bearer, inside_loop, key, model, route
 from gateway_wires import PATHS, WIRES, request, said, streamed
 
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer, chunked
 
 PATH = PATHS["responses"]
-
-
-def key(name: str) -> dict[str, Any]:
-    secret = sha256(f"sits-{name}".encode()).hexdigest()
-    return {"apiVersion": "sits/v1", "kind": "Key", "metadata": {"name": name}, "spec": {"sha256": secret}}
-
-
-def bearer(name: str) -> dict[str, str]:
-    return {"authorization": f"Bearer sits-{name}"}
 
 
 def responses(*ids: str) -> Any:

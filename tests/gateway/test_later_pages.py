@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from gateway_client import Asking, eventually
-from gateway_rig import Gateway, inside_loop, model, route
+from gateway_rig import Gateway, inside_loop, model, route, settings, write
 from gateway_wires import PATHS, PROMPT, WIRES, request, said, streamed
 
 from sits import dialects
@@ -40,6 +40,11 @@ OPERATIONS: list[Operation] = ["chat", "completions", "responses", "messages", "
 def key(name: str, **spec: Any) -> dict[str, Any]:
     spec = {"sha256": sha256(f"sits-{name}".encode()).hexdigest(), **spec}
     return {"apiVersion": "sits/v1", "kind": "Key", "metadata": {"name": name}, "spec": spec}
+
+
+def calling(*prefixes: str) -> dict[str, Any]:
+    """Settings that allow these callbacks."""
+    return settings(qos={"callbacks": list(prefixes)})
 
 
 class Rig:
@@ -78,9 +83,7 @@ class Rig:
 
     async def accept(self, operation: Operation, body: dict[str, Any], headers: dict[str, str] | None = None) -> str:
         x = self.exchange(operation, body, headers or {})
-        return await self.later.accept(wanted(x, 60.0, ["http://127.0.0.1/", *self.allowed]))
-
-    allowed: tuple[str, ...] = ()
+        return await self.later.accept(wanted(x, 60.0))
 
     async def poll(self, id: str, headers: dict[str, str] | None = None) -> Asking:
         return await self.gateway.ask("/v1/later/" + id, headers=headers)
@@ -271,9 +274,8 @@ async def test_whoever_wants_to_be_called_is_called_with_the_answer(tmp_path: pa
     async with (
         ScriptedServer([READ, CHAT.answers("好"), AGAIN]) as server,
         ScriptedServer([READ, statuses[0], READ, statuses[1], READ, statuses[2]]) as hook,
-        rigged(tmp_path, model("one", server.url)) as rig,
+        rigged(tmp_path, model("one", server.url), calling(f"{hook.url}/sits/")) as rig,
     ):
-        rig.allowed = (hook.url + "/sits/",)
         headers = {"x-sits-callback": f"{hook.url}/sits/in?job=7", "x-traffic-color": "green"}
         id = await rig.accept("chat", request("chat", "one"), headers)
         found = await rig.made(id)
@@ -290,9 +292,8 @@ async def test_whoever_wants_to_be_called_is_called_with_the_answer(tmp_path: pa
 async def test_a_callback_that_goes_nowhere_is_given_up_and_the_answer_stays(tmp_path: pathlib.Path) -> None:
     async with (
         ScriptedServer([READ, answer(400, b'{"error":{"message":"no"}}')]) as server,
-        rigged(tmp_path, model("one", server.url)) as rig,
+        rigged(tmp_path, model("one", server.url), calling("http://127.0.0.1:9/")) as rig,
     ):
-        rig.allowed = ("http://127.0.0.1:9/",)
         id = await rig.accept("chat", request("chat", "one"), {"x-sits-callback": "http://127.0.0.1:9/in"})
         assert (await rig.made(id)).status == 410
         assert rig.later.tally.uncalled == 1
@@ -312,18 +313,46 @@ async def test_a_failure_is_told_to_whoever_is_called(tmp_path: pathlib.Path) ->
 async def test_what_is_kept_of_a_request_has_no_credentials_and_its_callback_is_one_that_may_be_called(
     tmp_path: pathlib.Path,
 ) -> None:
-    async with rigged(tmp_path, model("one", "http://127.0.0.1:9"), key("alice")) as rig:
-        hook = "https://hooks.example.com/in"
+    hook = "https://hooks.example.com/in"
+    async with rigged(tmp_path, model("one", "http://127.0.0.1:9"), key("alice"), calling("https://hooks.example.com/")) as rig:
         headers = {**ALICE, "cookie": "c=1", "x-request-id": "mine", "anthropic-beta": "b", "cache-control": "max-age=1"}
         x = rig.exchange("chat", request("chat", "one"), {**headers, "x-sits-callback": hook})
-        job = wanted(x, 60.0, ["https://hooks.example.com/"])
+        job = wanted(x, 60.0)
         assert (job.callback, job.key, job.route, job.keep, PROMPT in json.loads(job.body)["messages"][0]["content"]) == (
             (hook, "alice", "one", 60.0, True)
         )
         assert dict(job.headers) == {b"x-request-id": b"mine", b"anthropic-beta": b"b"}
+        x.request.headers[b"x-sits-callback"] = b"https://evil.example.com/"
         with pytest.raises(SitsError) as refused:
-            wanted(x, 60.0, [])
+            wanted(x, 60.0)
         assert (refused.value.code, refused.value.param) == (Code.INVALID_REQUEST, "x-sits-callback")
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@inside_loop
+async def test_a_callback_that_may_not_be_called_is_refused_also_where_nothing_is_put_off(
+    operation: Operation, tmp_path: pathlib.Path
+) -> None:
+    engine = "anthropic" if operation == "messages" else "openai"
+    async with ScriptedServer([READ, WIRES[operation, engine].answers("好")]) as server:
+        one, said = model("one", server.url, engine), request(operation, "one")
+        async with Gateway(tmp_path, one, calling("https://hooks.example.com/")) as gateway:
+            told = {}
+            for url in ("https://evil.example.com/", "nowhere", "https://hooks.example.com/in"):
+                asked = await gateway.ask(PATHS[operation], said, {"x-sits-callback": url})
+                told[url] = (asked.status, asked.json["error"]["message"] if asked.status != 200 else "")
+            assert told == {
+                "https://evil.example.com/": (
+                    400, "x-sits-callback: it begins with none of the URLs under `qos.callbacks` in Settings"
+                ),
+                "nowhere": (400, "x-sits-callback: wanted http:// or https:// and a host"),
+                "https://hooks.example.com/in": (200, ""),
+            }  # fmt: skip
+            assert len(server.requests) == 1
+            write(gateway.folder, one)
+            await gateway.node.reload()
+            asked = await gateway.ask(PATHS[operation], said, {"x-sits-callback": "https://hooks.example.com/in"})
+            assert (asked.status, asked.headers["x-sits-error"]) == (400, "invalid_request")
 
 
 @inside_loop
@@ -363,9 +392,10 @@ async def test_a_client_is_told_where_its_answer_will_be_once_that_is_certain(tm
         assert json.loads(wire.body) == (await rig.poll(id)).json
         go.set()
         assert (await rig.made(id)).status == 200
-        refused = rig.exchange("chat", request("chat", "one"), {"x-sits-callback": "https://evil.example.com/"})
+        refused = rig.exchange("chat", request("chat", "one"), {})
+        refused.request.headers[b"x-sits-callback"] = b"https://evil.example.com/"
         with pytest.raises(SitsError) as error:
-            await take_on(refused, rig.later, QosSpec(callbacks=["https://hooks.example.com/"]))
+            await take_on(refused, rig.later, QosSpec())
         assert (error.value.code, refused.more) == (Code.INVALID_REQUEST, b"")
 
 

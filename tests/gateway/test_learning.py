@@ -9,14 +9,14 @@ import pathlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from time import perf_counter
 from typing import Any
 
 import pytest
+from gateway_books import entries
 from gateway_client import Asking, eventually
-from gateway_rig import Gateway, inside_loop, model, route, settings, write
-from gateway_wires import PATHS, WIRES, request, said, streamed
+from gateway_rig import Gateway, bearer, inside_loop, key, model, route, settings, write
+from gateway_wires import EVERY_ANSWER, PATHS, WIRES, request, said, streamed
 
 from serving import data_folder
 from sits.engines.scripted import AGAIN, READ, Received, Script, ScriptedServer, answer
@@ -25,7 +25,6 @@ from sits.observe.explain import explain
 from sits.observe.trace_row import Feedback, Row, read
 from sits.replay.replay import replay
 from sits.resources.problem import ConfigError
-from sits.state.ledger.entry import Entry
 
 CHAT = WIRES["chat", "openai"]
 READY: Script = [READ, CHAT.answers("好"), AGAIN]
@@ -36,15 +35,6 @@ TIERS = {"tiny": {"models": ["small"]}, "heavy": {"models": ["large"]}}
 QUICK = {"floor": 0.1, "explored": 0.5, "halfLife": 200}
 LATER = 1000.0
 """Seconds after which all outcomes are in."""
-
-
-def key(name: str, **spec: Any) -> dict[str, Any]:
-    spec = {"sha256": sha256(f"secret-of-{name}".encode()).hexdigest(), **spec}
-    return {"apiVersion": "sits/v1", "kind": "Key", "metadata": {"name": name}, "spec": spec}
-
-
-def bearer(name: str) -> dict[str, str]:
-    return {"authorization": f"Bearer secret-of-{name}"}
 
 
 def learning(name: str = "r", *backends: str, bounds: tuple[float, float] = (0.8, 0.9), **spec: Any) -> dict[str, Any]:
@@ -436,25 +426,7 @@ async def bench(gateway: Gateway, done: int) -> dict[str, Any]:
     return found
 
 
-def entries(gateway: Gateway) -> list[Entry]:
-    """What is written to the ledger from now on."""
-    ledger = gateway.node.ledger
-    assert ledger is not None
-    written: list[Entry] = []
-    real = ledger.write
-
-    def write(entry: Entry) -> None:
-        written.append(entry)
-        real(entry)
-
-    ledger.write = write  # type: ignore[method-assign]
-    return written
-
-
-OPERATIONS = [(operation, stream) for operation in ("chat", "completions", "responses", "messages") for stream in (False, True)]
-
-
-@pytest.mark.parametrize(("operation", "stream"), OPERATIONS, ids=[f"{o}-{'stream' if s else 'whole'}" for o, s in OPERATIONS])
+@EVERY_ANSWER
 @inside_loop
 async def test_a_judge_is_asked_behind_the_answer_and_its_mark_is_learned_from(
     operation: str, stream: bool, tmp_path: pathlib.Path

@@ -203,12 +203,19 @@ def serve(received: Received) -> bytes:
     return wire.answers("你好")
 
 
+NEAR = (("near", "openai"), ("claude", "anthropic"))
+EXISTING = {"x-sits-adapter": {"enum": ["sql"]}, "x-sits-callback": {"enum": ["https://hooks.example.com/sits/in"]}}
+"""Headers that name what must be there."""
+CALLED = settings(qos={"callbacks": ["https://hooks.example.com/"]})
 REQUESTS = ("ChatRequest", "CompletionRequest", "EmbeddingRequest", "ResponseRequest", "MessageRequest", "CountRequest")
 
 
 def tailored(name: str, messages: str, endpoint: str) -> dict[str, Any]:
     """The document with what exists in this configuration put where it says "some name" and "some address"."""
     tailored = without_passed(copy.deepcopy(DOCUMENT))
+    for path in READS:
+        for header in tailored["paths"][path]["post"]["parameters"]:
+            header["schema"] = EXISTING.get(header["name"], header["schema"])
     schemas = tailored["components"]["schemas"]
     for request in REQUESTS:
         schemas[request]["properties"]["model"] = {"enum": [messages if request in REQUESTS[-2:] else name]}
@@ -299,7 +306,7 @@ def toml(config: Mapping[str, Any]) -> str:
 async def test_schemathesis_finds_nothing_where_servers_speak_the_dialects_of_their_clients(tmp_path: pathlib.Path) -> None:
     async with (
         ScriptedServer([READ, serve, AGAIN]) as server,
-        Sits(tmp_path, model("near", server.url), model("claude", server.url, "anthropic"), KEY, settings()) as sits,
+        Sits(tmp_path, *(model(name, server.url, engine, adapters=["sql"]) for name, engine in NEAR), KEY, CALLED) as sits,
     ):
         await examined(tmp_path, sits.port, tailored("near", "claude", server.url), "--max-examples", "25")
         assert server.faults == []
@@ -309,7 +316,7 @@ async def test_schemathesis_finds_nothing_where_servers_speak_the_dialects_of_th
 async def test_schemathesis_finds_nothing_where_every_request_is_translated(tmp_path: pathlib.Path) -> None:
     async with (
         ScriptedServer([READ, serve, AGAIN]) as server,
-        Sits(tmp_path, model("far", server.url, "ollama"), KEY, settings()) as sits,
+        Sits(tmp_path, model("far", server.url, "ollama", adapters=["sql"]), KEY, CALLED) as sits,
     ):
         # A valid request may hold what a server of another family has no words for: that is refused as `unsupported`.
         options = (

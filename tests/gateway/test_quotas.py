@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
-from hashlib import sha256
-from typing import Any
 
 import pytest
+from gateway_books import booked
 from gateway_client import eventually
-from gateway_rig import Gateway, inside_loop, model, route, settings
+from gateway_rig import Gateway, bearer, inside_loop, key, model, route, settings
 from gateway_wires import PATHS, WIRES, request
 
 from sits.engines.scripted import AGAIN, READ, ScriptedServer, answer
-from sits.state.ledger import open_table
-from sits.state.ledger.entry import COLUMNS
-from sits.state.ledger.sql import Query
 
 CHAT = WIRES["chat", "openai"]
-
-
-def key(name: str, **spec: Any) -> dict[str, Any]:
-    secret = sha256(f"sits-{name}".encode()).hexdigest()
-    return {"apiVersion": "sits/v1", "kind": "Key", "metadata": {"name": name}, "spec": {"sha256": secret, **spec}}
-
-
-def bearer(name: str) -> dict[str, str]:
-    return {"authorization": f"Bearer sits-{name}"}
 
 
 @inside_loop
@@ -122,10 +109,7 @@ async def test_every_attempt_is_in_the_ledger_with_what_it_used_and_cost(stream:
         assert done.status == 200
         refused = await gateway.ask(PATHS["chat"], request("chat", "nobody"), bearer(name))
         assert refused.status == 404
-    table = open_table(tmp_path / "data")
-    wanted = ("attempt", "final", "outcome", "model", "key", "team", "input_tokens", "output_tokens", "cost")
-    entries = [tuple(row[COLUMNS.index(name)] for name in wanted) for row in table.entries(Query()).rows]
-    table.close()
+    entries = booked(tmp_path, "attempt", "final", "outcome", "model", "key", "team", "input_tokens", "output_tokens", "cost")
     assert entries == [
         (1, 0, "upstream_error", "one", name, "search", None, None, None),
         (2, 1, "ok", "two", name, "search", 5, 7, 5 * 2000 + 7 * 8000),

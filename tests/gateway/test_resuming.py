@@ -204,10 +204,12 @@ async def it_ends_by_its_length(gateway: Gateway, operation: str, *, stream: boo
 
 @pytest.mark.parametrize("operation", ["chat", "completions"])
 @inside_loop
-async def test_a_part_that_breaks_off_ends_the_answer_behind_what_it_said(tmp_path: pathlib.Path, operation: str) -> None:
+async def test_a_part_that_breaks_off_ends_the_answer_behind_what_it_said_where_nobody_goes_on(
+    tmp_path: pathlib.Path, operation: str
+) -> None:
     counting = Counting(15)
     async with (
-        ScriptedServer([READ, counting, READ, counting.begin, CLOSE]) as server,
+        ScriptedServer([READ, counting, READ, counting.begin, CLOSE], [READ, answer(503, b"{}")]) as server,
         Gateway(tmp_path, model("one", server.url, "vllm"), resumable("one")) as gateway,
     ):
         asked = await gateway.ask(PATHS[operation], asking(operation, stream=True))
@@ -215,7 +217,20 @@ async def test_a_part_that_breaks_off_ends_the_answer_behind_what_it_said(tmp_pa
         assert text_of(operation, asked.body, stream=True) == "".join(WORDS[:17])
         assert ending(operation, asked.body, stream=True) == ("length", 100, 17)
         assert asked.body.endswith(TERMINATORS[operation])
-        assert sorted(kinds(gateway)) == [("continuation", "stream_broken"), ("first", "ok")]
+        went = [("continuation", "stream_broken"), ("continuation", "upstream_error"), ("first", "ok")]
+        assert sorted(kinds(gateway)) == went
+
+
+@inside_loop
+async def test_with_nobody_else_the_server_whose_part_broke_off_is_asked_once_more(tmp_path: pathlib.Path) -> None:
+    counting = Counting(15)
+    async with (
+        ScriptedServer([READ, counting, READ, counting.begin, CLOSE], [READ, counting, AGAIN]) as server,
+        Gateway(tmp_path, model("one", server.url, "vllm"), resumable("one")) as gateway,
+    ):
+        asked = await gateway.ask(PATHS["chat"], asking("chat", stream=True))
+        assert text_of("chat", asked.body, stream=True) == TEXT
+        assert ending("chat", asked.body, stream=True)[0] == "stop"
 
 
 @inside_loop

@@ -10,12 +10,12 @@ import pathlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from hashlib import sha256
 from typing import Any
 
 import msgspec
 from click.testing import CliRunner
-from gateway_rig import Gateway, inside_loop, model
+from gateway_rig import Gateway, inside_loop, key, model
+from gateway_rig import bearer as by
 
 from sits.cli.sync import sync
 from sits.gateway.conversations import Conversations, ResponsePages
@@ -25,15 +25,6 @@ from sits.ports.store.memory import MemoryStore
 from sits.security.keys import KeyIdentity
 from sits.state.sessions import Sessions, open_pending
 from sits.state.sessions.terms import Terms
-
-
-def key(name: str, **spec: Any) -> dict[str, Any]:
-    spec = {"sha256": sha256(f"secret-of-{name}".encode()).hexdigest(), **spec}
-    return {"apiVersion": "sits/v1", "kind": "Key", "metadata": {"name": name}, "spec": spec}
-
-
-def by(name: str, **more: str) -> dict[str, str]:
-    return {"authorization": f"Bearer secret-of-{name}", **more}
 
 
 @asynccontextmanager

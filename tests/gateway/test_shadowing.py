@@ -11,9 +11,10 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from gateway_books import entries
 from gateway_client import Asking, eventually
 from gateway_rig import Gateway, inside_loop, model, route
-from gateway_wires import PATHS, WIRES, request, streamed
+from gateway_wires import EVERY_ANSWER, PATHS, WIRES, request, streamed
 from gateway_wires import said as said_by
 
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
@@ -22,11 +23,9 @@ from sits.gateway.siblings import Siblings
 from sits.observe.record import Record
 from sits.resilience.shadow import Lane
 from sits.resilience.shadow.shadows import VOLUME
-from sits.state.ledger.entry import Entry
 
 CHAT = WIRES["chat", "openai"]
 PERSONAL = "我是 alice@example.com，电话 13800138000"
-OPERATIONS = [(operation, stream) for operation in ("chat", "completions", "responses", "messages") for stream in (False, True)]
 
 
 def shadowed(name: str = "asked", **shadow: Any) -> dict[str, Any]:
@@ -67,22 +66,7 @@ def shadow_records(gateway: Gateway) -> list[Record]:
     return [record for record in gateway.node.service.books.ring if record.requested.startswith("shadow:")]
 
 
-def entries(gateway: Gateway) -> list[Entry]:
-    """What is written to the ledger from now on."""
-    ledger = gateway.node.ledger
-    assert ledger is not None
-    written: list[Entry] = []
-    real = ledger.write
-
-    def write(entry: Entry) -> None:
-        written.append(entry)
-        real(entry)
-
-    ledger.write = write  # type: ignore[method-assign]
-    return written
-
-
-@pytest.mark.parametrize(("operation", "stream"), OPERATIONS, ids=[f"{o}-{'stream' if s else 'whole'}" for o, s in OPERATIONS])
+@EVERY_ANSWER
 @inside_loop
 async def test_the_other_model_is_asked_the_same_and_the_answers_are_compared(
     operation: str, stream: bool, tmp_path: pathlib.Path

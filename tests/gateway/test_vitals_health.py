@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import shutil
-import socket
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vitals_rig import World, run
 
-from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
+from prometheus_server import SERVERS, Opened, Said, prometheus
+from sits.engines.scripted import AGAIN, READ, ScriptedServer, answer
 from sits.gateway.vitals import Declared
 from sits.gateway.vitals_queries import SILENT_SECONDS, HealthChange, Judge, Question, Verdicts
 from sits.resources.vitals import HealthSpec, VitalsSpec
@@ -109,34 +104,6 @@ def test_who_is_sick_longest_is_left_alone_first() -> None:
     assert verdicts.sick == {"b"}
 
 
-class Prometheus:
-    """Answers queries from a table that may be changed; None: does not answer."""
-
-    def __init__(self, values: Mapping[str, list[str] | None]) -> None:
-        self.values = dict(values)
-        self.asked: list[str] = []
-        self.url = ""
-
-    def say(self, request: Received) -> bytes:
-        query = unquote(request.path.removeprefix("/api/v1/query?query="))
-        self.asked.append(query)
-        values = self.values[query]
-        if values is None:
-            return answer(503)
-        if values == ["refused"]:
-            return answer(400, b'{"status": "error", "errorType": "bad_data", "error": "parse error"}')
-        found = [{"metric": {}, "value": [1.8e9, value]} for value in values]
-        return answer(200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": found}}).encode())
-
-
-@contextlib.asynccontextmanager
-async def prometheus(**values: list[str] | None) -> AsyncIterator[Prometheus]:
-    found = Prometheus(values)
-    async with ScriptedServer([READ, found.say, AGAIN]) as server:
-        found.url = server.url
-        yield found
-
-
 def test_a_model_is_left_alone_while_its_query_says_so_and_everybody_hears_of_it() -> None:
     async def story(world: World) -> None:
         async with prometheus() as server:
@@ -201,7 +168,7 @@ def test_a_prometheus_that_falls_silent_lets_everybody_in_again() -> None:
             await world.at(101.1 + SILENT_SECONDS, lambda: True)
             assert (world.watch.sick, world.changes[-1].reason) == (frozenset(), "Prometheus has been silent for too long")
             assert world.health("a")["trouble"] == "GET /api/v1/query was answered with 503"
-            server.values["load"] = ["refused"]
+            server.values["load"] = "parse error"
             await world.at(130.0, lambda: "refused" in world.health("a")["trouble"])
             world.take(targets, {"a": Declared(health=spec)}, [("a", "b")], None)
             assert world.health("a")["trouble"] == "Settings name no Prometheus server"
@@ -241,44 +208,18 @@ def test_free_memory_comes_from_the_best_source_that_there_is() -> None:
     run(story)
 
 
-@contextlib.asynccontextmanager
-async def real(folder: Path) -> AsyncIterator[str]:
-    """A Prometheus of its own, that scrapes nothing."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
-    config = folder / "prometheus.yml"
-    config.write_text("global: {}\n")
-    options = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={place}"]
-    quiet = asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec("prometheus", *options, stdout=quiet, stderr=quiet)
-    try:
-        yield f"http://{place}"
-    finally:
-        process.kill()
-        await process.wait()
-
-
-@contextlib.asynccontextmanager
-async def recorded(folder: Path) -> AsyncIterator[str]:
-    """A server that says what Prometheus 2.42 said."""
-    said = {
-        'label_replace(vector(7), "m", "模型\\"", "", "") > 1': ["7"],
-        'label_replace(vector(7), "m", "x", "", "") unless on(m) vector(1)': ["7"],
-        "absent_metric": [],
-    }
-    async with prometheus() as server:
-        server.values = dict(said)
-        yield server.url
-
-
-SERVERS = [recorded, real] if shutil.which("prometheus") else [recorded]
+SAID: dict[str, Said] = {
+    'label_replace(vector(7), "m", "模型\\"", "", "") > 1': ["7"],
+    'label_replace(vector(7), "m", "x", "", "") unless on(m) vector(1)': ["7"],
+    "absent_metric": [],
+}
+"""What Prometheus 2.42 answers to these queries."""
 
 
 @pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.__name__)
-def test_queries_are_put_as_prometheus_understands_them(server: type, tmp_path: Path) -> None:
+def test_queries_are_put_as_prometheus_understands_them(server: Opened, tmp_path: Path) -> None:
     async def story(world: World) -> None:
-        async with server(tmp_path) as url:
+        async with server(tmp_path, SAID) as url:
             targets = [
                 world.target("m", "http://127.0.0.1:9", "openai", zone='模型"'),
                 world.target("n", "http://127.0.0.1:9", "openai"),

@@ -17,7 +17,7 @@ from sits.engines.vitals import Vitals
 from sits.gateway.fleet import LLAMACPP
 from sits.gateway.vitals import Declared
 from sits.inner.errors import SitsError
-from sits.resources.kinds import LocalSpec
+from sits.resources.local import LocalSpec
 from sits.resources.vitals import VitalsSpec
 
 SMOL = LocalSpec(

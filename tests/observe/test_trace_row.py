@@ -27,8 +27,9 @@ from sits.observe.trace_row import (
     read,
     snapshot_of,
 )
+from sits.resources.keys import Key, KeySpec
 from sits.resources.kinds import Backend as B
-from sits.resources.kinds import Key, KeySpec, Metadata, Model, ModelSpec, Route, RouteSpec
+from sits.resources.kinds import Metadata, Model, ModelSpec, Route, RouteSpec
 from sits.resources.snapshot import Snapshot, compile
 from sits.routing.policies.snapshot import IDLE
 

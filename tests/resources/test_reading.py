@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.engines.local.source import BadSource, parse_all
-from sits.resources.checks import SOURCE
 from sits.resources.conform import faults
 from sits.resources.kinds import KINDS, Metadata, Model, ModelSpec, Resource
+from sits.resources.local import SOURCE
 from sits.resources.plain import plain
 from sits.resources.problem import ConfigError, Problem, nearest
 from sits.resources.reading import MAX_BYTES, fingerprint, read, read_text, read_value

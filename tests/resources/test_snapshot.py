@@ -7,12 +7,10 @@ import pathlib
 import pytest
 
 from sits.resources.defaults import DEFAULT_FOLDER
+from sits.resources.keys import Key, KeySpec
 from sits.resources.kinds import (
     Backend,
     DeadlineSpec,
-    Key,
-    KeySpec,
-    LocalSpec,
     Metadata,
     Model,
     ModelSpec,
@@ -23,6 +21,7 @@ from sits.resources.kinds import (
     SettingsSpec,
     Tls,
 )
+from sits.resources.local import LocalSpec
 from sits.resources.problem import ConfigError
 from sits.resources.reading import read
 from sits.resources.secrets import SecretError, resolve

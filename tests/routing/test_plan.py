@@ -14,7 +14,8 @@ from sits import dialects
 from sits.engines.base import Deadlines
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
-from sits.resources.kinds import Backend, LocalSpec, Metadata, Model, ModelSpec, Route, RouteSpec
+from sits.resources.kinds import Backend, Metadata, Model, ModelSpec, Route, RouteSpec
+from sits.resources.local import LocalSpec
 from sits.routing.plan import Choice, after_too_long
 from sits.routing.pool import Pool
 from sits.routing.target import EVERYTHING, Target, capabilities_of, operation_capability

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.inner.errors import Code, SitsError
-from sits.resources.kinds import Key, KeySpec, Metadata
+from sits.resources.keys import Key, KeySpec
+from sits.resources.kinds import Metadata
 from sits.security.keys import Authenticator, KeyIdentity, expiry, hint, moment, new_key, require_model
 
 NOW = 1_700_000_000.0

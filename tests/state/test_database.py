@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from sits.inner.errors import Code, SitsError
-from sits.resources.kinds import Key, KeySpec, Metadata, Model, ModelSpec
+from sits.resources.keys import Key, KeySpec
+from sits.resources.kinds import Metadata, Model, ModelSpec
 from sits.state.database import FILE, MIGRATIONS, Database
 from sits.state.registrations import Registration, Registrations
 from sits.state.shelf import Unreadable

@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-from collections.abc import Callable
-
-from sits.bench import BenchError, Outcome, Plan, cache_costs, cache_off, cache_policy, cache_served, semantic_pairs, staleness
-from sits.bench.environment import environment
+from sits.bench import Outcome, Plan, cache_costs, cache_off, cache_policy, cache_served, semantic_pairs, staleness
+from sits.bench.environment import environment, installed, load_before
 from sits.bench.figure import Figure
 from sits.bench.page import Page, Section, Table, number
-from sits.inner.errors import SitsError
-
-Part = Callable[[Plan], tuple[list[Figure], list[Section]]]
+from sits.bench.parts import Part, intro_of, run_parts
 
 
 def run(plan: Plan) -> Outcome:
     """Measure all parts, or those in `plan.only`: costs, served, off, semantic, policy, storm."""
-    unknown = sorted(set(plan.only) - set(PARTS))
-    if unknown:
-        raise BenchError(f"the bench has no part {', '.join(map(repr, unknown))}; there are: {', '.join(PARTS)}")
-    busy = os.getloadavg()[0]
-    figures: list[Figure] = []
-    sections: list[Section] = []
-    for name, part in PARTS.items():
-        if plan.only and name not in plan.only:
-            continue
-        plan.say(f"cache: {name}")
-        try:
-            found, told = part(plan)
-        except SitsError as error:
-            raise BenchError(error.message) from error
-        figures += found
-        sections += told
-    ran = environment({name: version for name in ("theine", "wordllama") if (version := _version(name)) is not None})
-    ran.append(("Load of the machine before", f"{busy:.1f} (anything above 0.5 makes times worse)"))
+    busy = load_before()
+    figures, sections = run_parts("cache", PARTS, plan)
+    ran = environment(installed("theine", "wordllama"), busy)
     return Outcome(
-        figures, Page("performance-cache", "Caches: what they find and what they cost", _intro(plan), COMMAND, ran, sections)
+        figures,
+        Page("performance-cache", "Caches: what they find and what they cost", intro_of(_INTRO, plan), COMMAND, ran, sections),
     )
 
 
 COMMAND = "sits bench cache --out docs"
-
-
-def _intro(plan: Plan) -> str:
-    text = "What the [caches](caches.md) find and must not find, what they cost, and what happens when most of one goes stale."
-    if plan.only:
-        text += f"\n\n**Only a part: {', '.join(plan.only)}.**"
-    if plan.quick:
-        text += "\n\n**A quick run: it shows that the harness works. The figures are not for quoting.**"
-    return text
 
 
 def _costs(plan: Plan) -> tuple[list[Figure], list[Section]]:
@@ -92,6 +63,7 @@ PARTS: dict[str, Part] = {
     "storm": _storm,
 }
 
+_INTRO = "What the [caches](caches.md) find and must not find, what they cost, and what happens when most of one goes stale."
 _PAIRS = """\
 `semantic_pairs.jsonl` has labelled pairs of questions in English and Chinese. In half of them the answer to the one answers the
 other; the rest are as alike and are not the same: another number, a denial, another name, another tenant. The bounds are held
@@ -100,10 +72,3 @@ on the split `test`; `later` was written after the rules were frozen. Beside our
 _POLICY = """\
 Hit ratios of our W-TinyLFU beside theine (W-TinyLFU in Rust), LRU-2 and LRU, each with the same number of entries on the same
 requests. `behind_theine`: points that ours is behind; `scan_cost`: points that scans take from everybody else."""
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

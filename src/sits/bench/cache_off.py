@@ -17,6 +17,7 @@ from types import FrameType, SimpleNamespace
 import msgspec
 
 from sits.bench import BenchError
+from sits.bench.declared import declare, resource, settings
 from sits.bench.figure import Figure, bounded
 from sits.bench.upstream import Paced
 from sits.gateway.http.front import Front
@@ -75,15 +76,13 @@ def _config(folder: Path, upstream: str, cache: dict[str, str] | None) -> Path:
     config = folder / "config"
     config.mkdir(parents=True)
     backends = [{"model": "upstream"}]
-    quiet = {"apiVersion": "sits/v1", "kind": "Settings", "spec": {"accessLog": False}}
-    (config / "settings.json").write_bytes(msgspec.json.encode(quiet))
-    for kind, name, spec in (
-        ("Model", "upstream", {"engine": "openai", "endpoint": upstream, "upstreamModel": "bench"}),
-        ("Route", "plain", {"backends": backends}),
-        ("Route", "kept", {"backends": backends} | ({"cache": cache} if cache else {})),
-    ):
-        resource = {"apiVersion": "sits/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-        (config / f"{name}.json").write_bytes(msgspec.json.encode(resource))
+    resources = [
+        settings(accessLog=False),
+        resource("Model", "upstream", engine="openai", endpoint=upstream, upstreamModel="bench"),
+        resource("Route", "plain", backends=backends),
+        resource("Route", "kept", backends=backends, **({"cache": cache} if cache else {})),
+    ]
+    declare(config, "all", resources)
     return config
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from sits.bench import BenchError
 from sits.bench.child import Child, answers, free_port
+from sits.bench.declared import declare, resource
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.load import percentile
 from sits.bench.upstream import Paced
@@ -100,14 +101,11 @@ class Served:
     def _config(self) -> Path:
         config = self._folder / "config"
         config.mkdir()
-        model = {"engine": "openai", "endpoint": self._upstream.url, "upstreamModel": "bench"}
-        cache: dict[str, dict[str, str]] = {"semantic": {}}
-        for kind, name, spec in (
-            ("Model", "upstream", model),
-            ("Route", "kept", {"backends": [{"model": "upstream"}], "cache": cache}),
-        ):
-            resource = {"apiVersion": "sits/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-            (config / f"{name}.json").write_bytes(msgspec.json.encode(resource))
+        resources = [
+            resource("Model", "upstream", engine="openai", endpoint=self._upstream.url, upstreamModel="bench"),
+            resource("Route", "kept", backends=[{"model": "upstream"}], cache={"semantic": {}}),
+        ]
+        declare(config, "all", resources)
         return config
 
     def say(self, text: str) -> Reply:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.resources
-import os
 import statistics
 import time
 import timeit
@@ -15,7 +14,7 @@ import msgspec
 from sits.bench import Outcome, Plan
 from sits.bench.complexity_world import RIGHT, SHIFTED, WEAK, Course, World
 from sits.bench.complexity_world import run as simulate
-from sits.bench.environment import environment
+from sits.bench.environment import environment, load_before
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.page import Page, Section, Table, number
 from sits.resources.complexity import LearningSpec
@@ -89,7 +88,7 @@ def spearman(one: Sequence[float], two: Sequence[float]) -> float:
 
 def run(plan: Plan) -> Outcome:
     """Measure."""
-    busy = os.getloadavg()[0]
+    busy = load_before()
     everything = pairs()
     test = scored([pair for pair in everything if pair.split == "test"])
     plan.say(f"complexity: {len(everything)} pairs of prompts")
@@ -98,8 +97,7 @@ def run(plan: Plan) -> Outcome:
     requests = REQUESTS // 4 if plan.quick else REQUESTS
     learned, table = _learning(requests)
     figures += [*learned, *_prices_of_learning()]
-    ran = environment({})
-    ran.append(("Load of the machine before", f"{busy:.1f} (anything above 0.5 makes times worse)"))
+    ran = environment({}, busy)
     sections = [
         _confusion(test),
         Section("Two formulas", _FORMULAS, [_formulas(scored(everything))]),

@@ -240,7 +240,7 @@ def _page(sums: dict[str, Sum], *, quick: bool) -> Page:
     )
     if quick:
         intro += " These are short rounds that prove the harness: not for quoting."
-    told = [*environment(), ("Seed", str(SEED))]
+    told = environment({}, ("Seed", str(SEED)))
     return Page("crash", "Killed at any moment", intro, "sits bench crash --out docs/performance", told, sections)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -10,9 +9,9 @@ import msgspec
 
 from sits.bench import BenchError, Outcome, Plan, own_build
 from sits.bench.decision_world import GAP, MIX, UNDER_WAY, Measured, measure
-from sits.bench.environment import environment
+from sits.bench.environment import environment, load_before
 from sits.bench.figure import Figure, bounded, measured
-from sits.bench.page import Bars, Page, Section, Table, number
+from sits.bench.page import QUICK_RUN, Bars, Page, Section, Table, number
 
 COMMAND = "sits bench decision --out docs"
 BOUNDS = {"8": "<= 15", "100": "<= 60"}
@@ -28,7 +27,7 @@ def setup(plan: Plan) -> None:
 
 def run(plan: Plan) -> Outcome:
     """Measure. A quick run looks at the build at hand only."""
-    busy = os.getloadavg()[0]
+    busy = load_before()
     plan.say("decision: the build at hand")
     found = [measure(*(QUICK if plan.quick else (DECISIONS, ROUNDS)))]
     if not plan.quick and not found[0].compiled:
@@ -36,11 +35,8 @@ def run(plan: Plan) -> Outcome:
         if compiled:
             plan.say("decision: the build that is shipped, compiled")
             found.insert(0, _in(program))
-    ran = environment({})
-    ran.append(("Load of the machine before", f"{busy:.1f} (anything above 0.5 makes the figures worse and less even)"))
-    intro = _INTRO + (
-        "\n\n**A quick run: it shows that the harness works. The figures are not for quoting.**" if plan.quick else ""
-    )
+    ran = environment({}, busy)
+    intro = _INTRO + (QUICK_RUN if plan.quick else "")
     figures = [figure for one in found for figure in _figures(one, one is found[0])]
     sections = [*[_section(one) for one in found], _alone(found), Section("How it is measured", _METHOD)]
     return Outcome(figures, Page("performance-decision", "What a decision costs", intro, COMMAND, ran, sections))

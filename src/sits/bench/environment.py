@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import importlib.metadata
 import os
 import platform
 from pathlib import Path
@@ -10,8 +12,8 @@ from pathlib import Path
 from sits import __version__
 
 
-def environment(versions: dict[str, str] | None = None) -> list[tuple[str, str]]:
-    """Pairs of a label and a value, in the order they are shown; `versions` are those of what was measured."""
+def environment(versions: dict[str, str] | None = None, *told: tuple[str, str]) -> list[tuple[str, str]]:
+    """Pairs of a label and a value, in the order they are shown; `versions` are those of what was measured, `told` comes last."""
     uname = os.uname()
     rows = [
         ("Date", datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")),
@@ -22,7 +24,21 @@ def environment(versions: dict[str, str] | None = None) -> list[tuple[str, str]]
         ("Python", f"{platform.python_implementation()} {platform.python_version()}"),
         ("SITS", __version__),
     ]
-    return rows + sorted((versions or {}).items())
+    return [*rows, *sorted((versions or {}).items()), *told]
+
+
+def load_before() -> tuple[str, str]:
+    """How busy the machine is. Asked before a bench begins: afterwards the load is its own."""
+    return "Load of the machine before", f"{os.getloadavg()[0]:.1f} (anything above 0.5 makes times worse)"
+
+
+def installed(*names: str) -> dict[str, str]:
+    """The versions of those packages that are installed here."""
+    versions = {}
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def cpu_model(cpuinfo: str) -> str:

@@ -18,9 +18,10 @@ from typing import Any
 import msgspec
 
 from sits.bench import BenchError
+from sits.bench.declared import resource, settings
 from sits.bench.faults_cells import PATHS
 from sits.bench.faults_client import ask
-from sits.bench.faults_rig import LONG, body, ledger_of, resource, running, write
+from sits.bench.faults_rig import LONG, body, ledger_of, running, write
 from sits.bench.state_gateway import GatewayProcess
 from sits.chaos.script import Fault
 from sits.chaos.server import NumberedServer
@@ -111,10 +112,9 @@ async def race(folder: Path, count: int, redis: RedisServer | None = None) -> Sp
 
 def _declared(good: str, bad: str, redis: RedisServer | None) -> list[dict[str, Any]]:
     store = {} if redis is None else {"store": redis.address}
-    settings = {"apiVersion": "sits/v1", "kind": "Settings", "spec": {"deadlines": LONG, "accessLog": False, **store}}
     quota = {"dollarsPerDay": DOLLARS}
     return [
-        settings,
+        settings(deadlines=LONG, accessLog=False, **store),
         resource("Key", "spender", sha256=sha256(_BEARER.encode()).hexdigest(), quota=quota),
         *(
             resource("Model", name, engine="openai", endpoint=url, upstreamModel=name, cost=COST, breaker={"enabled": False})
@@ -185,11 +185,10 @@ async def share(folder: Path, count: int, redis: RedisServer) -> Shared:
         gateways = []
         for number in range(GATEWAYS):
             gateway = GatewayProcess(folder / str(number))
-            settings = {"deadlines": LONG, "accessLog": False, "store": redis.address}
             write(
                 gateway,
                 [
-                    {"apiVersion": "sits/v1", "kind": "Settings", "spec": settings},
+                    settings(deadlines=LONG, accessLog=False, store=redis.address),
                     resource("Model", "good", engine="openai", endpoint=good.url, upstreamModel="good"),
                     resource("Route", "narrow", backends=[{"model": "good"}], quota={"requestsPerMinute": ROOM}),
                 ],

@@ -17,9 +17,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from sits.bench.declared import resource, settings
 from sits.bench.faults_cells import ABLE, OPERATIONS, OWN, PATHS, Operation
 from sits.bench.faults_client import Answer, ask
-from sits.bench.faults_rig import LONG, body, holding, record_of, resource, running, write
+from sits.bench.faults_rig import LONG, body, holding, record_of, running, write
 from sits.bench.faults_wire import FINISHES, read
 from sits.bench.state_gateway import GatewayProcess
 from sits.chaos.script import Fault
@@ -35,6 +36,7 @@ SEED = 20_261_130
 Death = Literal["none", "process", "token"]
 Mode = Literal["prefill", "replay"]
 MODES: tuple[Mode, ...] = ("prefill", "replay")
+_SETTINGS = settings(deadlines=LONG, accessLog=False)
 _ABLE: dict[Mode, list[str]] = {"prefill": ["chat", "completions", "prefill"], "replay": ["chat", "completions"]}
 
 
@@ -100,10 +102,6 @@ def _declare(mode: Mode, first: str, second: str) -> list[dict[str, Any]]:
     return found
 
 
-def _settings() -> dict[str, Any]:
-    return {"apiVersion": "sits/v1", "kind": "Settings", "spec": {"deadlines": LONG, "accessLog": False}}
-
-
 async def by_process(folder: Path, mode: Mode, count: int, death: Death) -> Round:
     """Streams on one server process, which is killed with SIGKILL once all of them run; `none` leaves it alive."""
     async with AsyncExitStack() as stack:
@@ -113,7 +111,7 @@ async def by_process(folder: Path, mode: Mode, count: int, death: Death) -> Roun
             await asyncio.to_thread(server.start)
             stack.push_async_callback(asyncio.to_thread, server.stop)
         gateway = GatewayProcess(folder)
-        write(gateway, [_settings(), *_declare(mode, first.url, second.url)])
+        write(gateway, [_SETTINGS, *_declare(mode, first.url, second.url)])
         async with running(gateway):
             streams = [asyncio.ensure_future(_stream(gateway.port, mode, number, death)) for number in range(count)]
             await asyncio.sleep(count * BETWEEN + 20 * DELAY)
@@ -128,7 +126,7 @@ async def by_token(folder: Path, mode: Mode, count: int) -> Round:
     async with NumberedServer("first", delay=DELAY) as first, NumberedServer("second", delay=DELAY) as second:
         first.script(*(Fault("reset", at=dice.randrange(1, TOKENS), times=1) for _ in range(count)))
         gateway = GatewayProcess(folder)
-        write(gateway, [_settings(), *_declare(mode, first.url, second.url)])
+        write(gateway, [_SETTINGS, *_declare(mode, first.url, second.url)])
         async with running(gateway):
             streams = [_stream(gateway.port, mode, number, "token") for number in range(count)]
             return Round("token", mode, await asyncio.gather(*streams))

@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from sits.bench.declared import resource, settings
 from sits.bench.faults_cells import BROKEN_AT, OPERATIONS, OWN, PATHS, Operation
 from sits.bench.faults_client import ask
 from sits.bench.faults_judge import Booked, differ
-from sits.bench.faults_rig import LONG, body, ledger_of, record_of, resource, running, write
+from sits.bench.faults_rig import LONG, body, ledger_of, record_of, running, write
 from sits.bench.state_gateway import GatewayProcess
 from sits.chaos.script import Fault
 from sits.chaos.server import NumberedServer
@@ -88,8 +89,7 @@ async def leave(leavings: Sequence[Leaving], folder: Path) -> list[Left]:
             servers.append(pair)
             resources += _declared(one, pair)
         gateway = GatewayProcess(folder)
-        settings = {"deadlines": LONG, "accessLog": False}
-        write(gateway, [{"apiVersion": "sits/v1", "kind": "Settings", "spec": settings}, *resources])
+        write(gateway, [settings(deadlines=LONG, accessLog=False), *resources])
         gate = asyncio.Semaphore(_CONCURRENT)
         async with running(gateway):
             found = await asyncio.gather(

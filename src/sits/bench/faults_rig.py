@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from sits.bench import BenchError
+from sits.bench.declared import declare, resource, settings
 from sits.bench.faults_cells import PATHS, TOKENS, Cell
 from sits.bench.faults_client import Answer, ask
 from sits.bench.faults_judge import (
@@ -113,10 +114,6 @@ def body(operation: str, name: str, *, streamed: bool, tokens: int = TOKENS) -> 
     return {"model": name, **told[operation], **({"stream": True} if streamed else {})}
 
 
-def resource(kind: str, name: str, **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "sits/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
 def declared(cell: Cell, pair: Pair) -> Iterator[dict[str, Any]]:
     """The resources of a cell."""
     trouble = cell.trouble
@@ -133,9 +130,7 @@ def declared(cell: Cell, pair: Pair) -> Iterator[dict[str, Any]]:
 
 def write(gateway: GatewayProcess, resources: Sequence[Mapping[str, Any]]) -> None:
     """All of it as one file, put there in one move."""
-    draft = gateway.config / ".draft.json"
-    draft.write_bytes(msgspec.json.encode(resources))
-    draft.replace(gateway.config / "all.json")
+    declare(gateway.config, "all", resources)
 
 
 @asynccontextmanager
@@ -170,9 +165,8 @@ async def sweep(cells: Sequence[Cell], folder: Path, library: Library | None = N
     async with AsyncExitStack() as stack:
         pairs = [await stack.enter_async_context(Pair(cell)) for cell in cells]
         gateway = GatewayProcess(folder)  # now: its port must be none that a server took meanwhile
-        settings = {"deadlines": LONG, "accessLog": False, "records": 4096}
         resources = [one for cell, pair in zip(cells, pairs, strict=True) for one in declared(cell, pair)]
-        write(gateway, [{"apiVersion": "sits/v1", "kind": "Settings", "spec": settings}, *resources])
+        write(gateway, [settings(deadlines=LONG, accessLog=False, records=4096), *resources])
         gate = asyncio.Semaphore(CONCURRENT)
         async with running(gateway):
             found = await asyncio.gather(

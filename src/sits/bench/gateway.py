@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sits.bench import Outcome, Plan, bodies, wrk
 from sits.bench import setup as peers_setup
-from sits.bench.environment import environment
+from sits.bench.environment import environment, load_before
 from sits.bench.paced_client import PacedClient
 from sits.bench.peers import Gateway, chosen, version
 from sits.bench.rounds import Course, Found, Phase, Scenario, drive, ready_seconds
@@ -36,7 +36,7 @@ def setup(plan: Plan) -> None:
 def run(plan: Plan) -> Outcome:
     """Measure all chosen gateways in all scenarios."""
     gateways = chosen(plan.only)
-    busy = os.getloadavg()[0]
+    busy = load_before()
     cores = sorted(os.sched_getaffinity(0))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sits-bench-")))
@@ -68,11 +68,13 @@ def run(plan: Plan) -> Outcome:
             if gateway.name == "sits":
                 plan.say("sits: from start to ready")
                 ready = Ready(*ready_seconds(gateway, course, nginx.plain))
-    told = environment(_versions(gateways, course.cache))
     shared = "" if len(cores) > 1 else " (the only one there is: rates are far below what two would show)"
-    told.append(("Pinned", f"gateways to core {cores[0]}, model server and load to core {cores[-1]}{shared}"))
-    told.append(("Load of the machine before", f"{busy:.1f} (anything above 0.5 makes the figures worse and less even)"))
-    told.append(("Rounds", f"{course.rounds} of {course.seconds:.0f} s each, gateways in turns; medians"))
+    told = environment(
+        _versions(gateways, course.cache),
+        ("Pinned", f"gateways to core {cores[0]}, model server and load to core {cores[-1]}{shared}"),
+        busy,
+        ("Rounds", f"{course.rounds} of {course.seconds:.0f} s each, gateways in turns; medians"),
+    )
     return Outcome(figures(found, SCENARIOS, gateways, ready), page(found, SCENARIOS, gateways, told, quick=plan.quick))
 
 

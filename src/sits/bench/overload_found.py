@@ -11,7 +11,7 @@ from sits.bench.environment import environment
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.load import percentile
 from sits.bench.overload_client import Row
-from sits.bench.page import Page, Section, Table, number
+from sits.bench.page import QUICK_RUN, Page, Section, Table, number
 from sits.bench.plot import Curve, Plot
 
 PROMISE = {0: 0.3, 1: 0.8, 2: 2.0}
@@ -151,7 +151,7 @@ replacement in this, so P1 and P2 can only be served or refused."""
 
 
 def _page(qos: Found, fifo: Found, more: Sequence[Section], *, quick: bool) -> Page:
-    intro = _INTRO + ("\n\n**A quick run: it shows that the harness works. The figures are not for quoting.**" if quick else "")
+    intro = _INTRO + (QUICK_RUN if quick else "")
     waits = Plot(
         "p0-wait",
         "P0: time beyond the model's own work, 99th percentile",

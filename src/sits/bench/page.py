@@ -15,6 +15,8 @@ import msgspec
 from sits.bench.figure import Figure
 from sits.bench.plot import Plot, plot_svg
 
+QUICK_RUN = "\n\n**A quick run: it shows that the harness works. The figures are not for quoting.**"
+"""What an introduction ends with after a quick run."""
 _NUMBER = re.compile(r"^(-?[\d,.]+(e[+-]?\d+)?|–)$")
 
 

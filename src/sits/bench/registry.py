@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.resources
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from sits.bench import BenchError, Outcome, Plan
-from sits.bench.environment import environment
+from sits.bench.environment import environment, load_before
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.page import Page, Section, Table
 from sits.bench.substitutes_set import embeddings
@@ -54,7 +53,7 @@ class Marks(msgspec.Struct, frozen=True):
 
 def run(plan: Plan) -> Outcome:
     """Measure."""
-    busy = os.getloadavg()[0]
+    busy = load_before()
     cards, queries = services(), labelled()
     try:
         folder = plan.cache / "registry"
@@ -70,8 +69,7 @@ def run(plan: Plan) -> Outcome:
     test = [query for query in queries if query.split == "test"]
     meant = [query for query in test if query.kind == "meaning"]
     figures = [*_quality(searches, meant, test), *_near(cards, rows, asked, test), *_speed(cards, rows, asked, queries)]
-    ran = environment({})
-    ran.append(("Load of the machine before", f"{busy:.1f} (anything above 0.5 makes times worse)"))
+    ran = environment({}, busy)
     sections = [
         _table(searches, meant, test),
         _wrong(searches["registry"], meant),

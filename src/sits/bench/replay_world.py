@@ -135,6 +135,8 @@ spec:
 ROUTE_NAMES = ("drawn", "open", "least", "better-of-two", "turns", "weighted-turns", "dynamic", "ring", "judged", "ruled")
 SPEED = {"small": (0.10, 0.004), "middle": (0.25, 0.010), "large": (0.40, 0.020), "spare": (0.5, 0.02)}
 """Seconds before an answer begins, and for each of its tokens."""
+READS = 0.02
+"""Of what a token takes, a byte of a prompt that was not read before."""
 
 
 def snapshot(routes: str = ROUTES, models: str = MODELS) -> Snapshot:
@@ -154,6 +156,7 @@ class World:
         self._file = file
         self._dice = random.Random(seed)  # noqa: S311 - no secrets
         standing = Standing(Registry(), wall=self._wall, clock=self._clock)
+        self._beginnings = standing.beginnings
         self.targets, self.choices = choices_of(configuration, standing)
         self._under_way: list[tuple[float, int, Callable[[], None]]] = []
         self._headers = {id(choice): headers_looked_at(choice.route) for choice in self.choices.values()}
@@ -189,12 +192,16 @@ class World:
         facts.draw, facts.now, facts.wall = dice.random(), self.now, self._wall()
         facts.session, facts.key = headers[b"x-sits-session"], "team-a"
         facts.region = "eu" if dice.random() < 0.3 else ""
+        facts.reading = self._beginnings.of(body) if choice.reads else None
         if choice.thinks:
             facts.qps = choice.rate.note(self.now)
         sample = Sample(choice, facts, self._snapshot, self._kept(choice, headers), out, known=choice.thinks)
         plan: Plan | None = None
         try:
-            plan = choice.decide(facts, out) if choice.thinks else choice.plan("chat", needs, facts.draw, self.now, out)
+            if choice.thinks:
+                plan = choice.decide(facts, out)
+            else:
+                plan = choice.plan("chat", needs, facts.draw, self.now, out, facts.reading)
         except SitsError as error:
             self._refused(number, name, sample, error, len(body))
         self.plans.append(plan)
@@ -210,15 +217,19 @@ class World:
         among = target.state.started(began)
         if plan.pool is not None:
             plan.pool.asked(facts, target)
+        cold = warm = 0.0
+        if plan.reading is not None:
+            warm = plan.reading.sent(target.name)
+            cold = plan.reading.size - warm
         before, each = SPEED[target.name]
         tokens = dice.randint(20, 300)
-        first = before * (1.0 + 0.1 * among) * dice.lognormvariate(0.0, 0.2)
+        first = before * (1.0 + 0.1 * among) * dice.lognormvariate(0.0, 0.2) + READS * each * cold
         took = first + tokens * each * (1.0 + 0.05 * among) * dice.lognormvariate(0.0, 0.1)
         ends = began + took
 
         def over() -> None:
-            target.state.spoke(ends, first, among)
-            target.state.ended(ends, took, among, True, first, tokens)
+            target.state.spoke(ends, first, among, cold, warm)
+            target.state.ended(ends, took, among, True, first, tokens, cold, warm)
             if plan.pool is not None:
                 plan.pool.answered(target, True, took, ends, None)
             self._over(number, name, sample, plan, target, (began, first, took, tokens, size))

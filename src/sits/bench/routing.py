@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import timeit
 from collections.abc import Callable
 from functools import partial
 
 from sits.bench import BenchError, Outcome, Plan, routing_cluster, routing_found, routing_real, routing_words
-from sits.bench.environment import environment
+from sits.bench.environment import environment, load_before
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.page import Page, Section, Table, number
 from sits.bench.routing_bound import least_mean
@@ -73,7 +72,7 @@ def run(plan: Plan) -> Outcome:
     unknown = sorted(set(plan.only) - set(PARTS))
     if unknown:
         raise BenchError(f"the bench has no part {', '.join(map(repr, unknown))}; there are: {', '.join(PARTS)}")
-    busy = os.getloadavg()[0]
+    busy = load_before()
     figures: list[Figure] = []
     sections: list[Section] = []
     for name, part in PARTS.items():
@@ -88,7 +87,7 @@ def run(plan: Plan) -> Outcome:
         intro += f"\n\n**Only a part: {', '.join(plan.only)}.**"
     if plan.quick:
         intro += "\n\n**A quick run: it shows that the harness works. The figures are not for quoting.**"
-    ran = [*environment({}), ("Load of the machine before", f"{busy:.1f}")]
+    ran = environment({}, busy)
     return Outcome(figures, Page("routing", "Routing: who should answer", intro, "sits bench routing --out docs", ran, sections))
 
 

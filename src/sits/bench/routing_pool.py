@@ -117,7 +117,15 @@ class AllKnowing(Policy):
             base = one.work(round(prompt), round(answer)) / one.writes
             self._lines.append((base, base * one.crowd / max(1, one.slots - 1), one.slots))
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
         return [_added(state.outstanding, *line) for state, line in zip(states, self._lines, strict=True)]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 import msgspec
@@ -22,6 +22,8 @@ PATIENCE = 60.0
 """Seconds without an answer after which a client goes away. A request without an answer counts as having taken so long."""
 LINE = 4096
 """Requests that wait at one backend at the most; further ones are refused. So many only come to a fast one in a long overload."""
+BYTES = 4.0
+"""Of a body, for a token."""
 _FAILS_IN = 0.01
 
 
@@ -36,6 +38,8 @@ class Backend(msgspec.Struct, frozen=True):
     """Tokens of an answer a second, alone."""
     crowd: float = 0.5
     """How much longer a token takes when all slots are busy: 0.5 is half as long again."""
+    memory: int = 0
+    """Tokens of which it can keep the attention state."""
 
     def speed(self, busy: int) -> float:
         """Tokens a second for each of `busy` requests."""
@@ -78,7 +82,7 @@ class Lengths(msgspec.Struct, frozen=True):
     more: float = 3.0
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True):
+class Ask(msgspec.Struct, frozen=True):
     """One request of a trace."""
 
     at: float
@@ -104,6 +108,15 @@ def asks(traffic: Traffic, lengths: Lengths, rate: float, seconds: float, seed: 
     """The requests of a trace, `rate` a second in the mean."""
     dice = random.Random(seed)  # noqa: S311 - no secrets
     made: list[Ask] = []
+    for at in moments(traffic, rate, seconds, dice):
+        prompt = int(min(lengths.prompt_most, max(1.0, dice.lognormvariate(math.log(lengths.prompt), lengths.prompt_sigma))))
+        answer = int(min(lengths.answer_most, max(1.0, dice.lognormvariate(math.log(lengths.answer), lengths.answer_sigma))))
+        made.append(Ask(at, prompt, answer, lengths.more if dice.random() < lengths.straggler else 1.0))
+    return made
+
+
+def moments(traffic: Traffic, rate: float, seconds: float, dice: random.Random) -> Iterator[float]:
+    """When requests come. What the caller draws in between is drawn from the same dice."""
     at, ends, bursting = 0.0, 0.0, True
     while at < seconds:
         bursting = not bursting
@@ -116,10 +129,7 @@ def asks(traffic: Traffic, lengths: Lengths, rate: float, seconds: float, seed: 
                 at = min(ends, seconds)
                 break
             at = due
-            prompt = int(min(lengths.prompt_most, max(1.0, dice.lognormvariate(math.log(lengths.prompt), lengths.prompt_sigma))))
-            answer = int(min(lengths.answer_most, max(1.0, dice.lognormvariate(math.log(lengths.answer), lengths.answer_sigma))))
-            made.append(Ask(at, prompt, answer, lengths.more if dice.random() < lengths.straggler else 1.0))
-    return made
+            yield at
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -145,7 +155,7 @@ class Seen(msgspec.Struct, frozen=True):
         return self.dropped / max(1, self.offered)
 
 
-class _Running:
+class Running:
     """A backend at work."""
 
     __slots__ = ("backend", "due", "given", "heap", "since", "slow", "speed", "version", "waiting", "written")
@@ -176,7 +186,7 @@ class Simulation:
         seed: int,
         scrape: float = 0.0,
     ) -> None:
-        self._pool = [_Running(backend) for backend in backends]
+        self._pool: list[Running] = [Running(backend) for backend in backends]
         self._policies = policies
         self._weights = tuple(weights)
         self._states = [tuple(TargetState(usual) for _ in backends) for usual in (Usual() for _ in policies)]
@@ -214,7 +224,7 @@ class Simulation:
                 number += 1
                 continue
             now, kind, which, version = heappop(self._events)
-            if kind == _WORK:
+            if kind == WORK:
                 running = self._pool[which]
                 if running.version == version:
                     self._work(which, running, now)
@@ -233,7 +243,7 @@ class Simulation:
     def _arrive(self, number: int, now: float) -> None:
         gateway = number % len(self._policies)
         states = self._states[gateway]
-        which = self._policies[gateway].pick(states, self._weights, self._dice.random(), now)
+        which = self._choose(number, gateway, states, now)
         self._where[number] = which
         self._among[number] = states[which].started(now)
         running = self._pool[which]
@@ -248,6 +258,9 @@ class Simulation:
             self._pass(running, now)
             self._begin(which, running, number, now)
             self._schedule(which, running, now)
+
+    def _choose(self, number: int, gateway: int, states: Sequence[TargetState], now: float) -> int:
+        return self._policies[gateway].pick(states, self._weights, self._dice.random(), now, BYTES * self._trace[number].prompt)
 
     def _fails(self, which: int, now: float) -> float:
         share = 0.0
@@ -264,11 +277,11 @@ class Simulation:
         running.slow = max(slow, default=1.0)
         self._schedule(which, running, now)
 
-    def _pass(self, running: _Running, now: float) -> None:
+    def _pass(self, running: Running, now: float) -> None:
         running.written += running.speed * (now - running.since)
         running.since = now
 
-    def _begin(self, which: int, running: _Running, number: int, now: float) -> None:
+    def _begin(self, which: int, running: Running, number: int, now: float) -> None:
         ask, backend = self._trace[number], running.backend
         self._begun[number] = now
         self._busy[which] += 1
@@ -276,7 +289,7 @@ class Simulation:
         heappush(running.heap, (running.written + (reading + 1.0) * ask.more, number * 2))
         heappush(running.heap, (running.written + (reading + ask.answer) * ask.more + 1e-9, number * 2 + 1))
 
-    def _schedule(self, which: int, running: _Running, now: float) -> None:
+    def _schedule(self, which: int, running: Running, now: float) -> None:
         running.version += 1
         busy = self._busy[which]
         if not busy:
@@ -284,9 +297,9 @@ class Simulation:
             return
         running.speed = running.backend.speed(busy) / running.slow
         wait = max(0.0, running.heap[0][0] - running.written) / running.speed
-        heappush(self._events, (now + wait, _WORK, which, running.version))
+        heappush(self._events, (now + wait, WORK, which, running.version))
 
-    def _work(self, which: int, running: _Running, now: float) -> None:
+    def _work(self, which: int, running: Running, now: float) -> None:
         """The next thing that is due at a backend."""
         self._pass(running, now)
         heap = running.heap
@@ -303,7 +316,7 @@ class Simulation:
         else:
             took = now - self._trace[number].at
             self._first[number] = took
-            self._state(number).spoke(now, took, self._among[number])
+            self._state(number).spoke(now, took, self._among[number], BYTES * self._trace[number].prompt)
         self._schedule(which, running, now)
 
     def _state(self, number: int) -> TargetState:
@@ -341,7 +354,7 @@ class Simulation:
         )
 
 
-_WORK, _GIVE_UP, _FAIL, _TROUBLE, _SCRAPE = range(5)
+WORK, _GIVE_UP, _FAIL, _TROUBLE, _SCRAPE = range(5)
 
 
 def _at(ordered: Sequence[float], share: float) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from sits.bench import bodies
+from sits.bench.declared import declare, resource, settings
 from sits.ports.servers import ServerProcess, free_port
 from sits.ports.servers.process import answers
 
@@ -37,11 +38,7 @@ class GatewayProcess(ServerProcess):
 
     def declare(self, name: str, kind: str, spec: Mapping[str, Any]) -> None:
         """Write a resource into the folder; whole or not at all, as an editor does it."""
-        metadata = {} if kind == "Settings" else {"metadata": {"name": name}}
-        value = {"apiVersion": "sits/v1", "kind": kind, **metadata, "spec": dict(spec)}
-        hidden = self.config / f".{name}.json"
-        hidden.write_bytes(msgspec.json.encode(value))
-        hidden.replace(self.config / f"{name}.json")
+        declare(self.config, name, settings(**spec) if kind == "Settings" else resource(kind, name, **spec))
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Status and JSON of an answer, over a connection of its own.

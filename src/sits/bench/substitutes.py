@@ -3,15 +3,15 @@ model are."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import comb
 from pathlib import Path
 
 from sits.bench import BenchError, Outcome, Plan, substitutes_rungs
-from sits.bench.environment import environment
+from sits.bench.environment import environment, load_before
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.page import Page, Section, Table
+from sits.bench.parts import Part, intro_of, run_parts
 from sits.bench.substitutes_set import (
     Chosen,
     Labelled,
@@ -34,30 +34,16 @@ RAW_LEAST = 0.92
 POOLS = (6, 12, 24)
 POOL_COUNT = 100
 SEED = 1
-Part = Callable[[Plan], tuple[list[Figure], list[Section]]]
 
 
 def run(plan: Plan) -> Outcome:
     """Measure all parts, or those in `plan.only`: cards, rungs."""
-    unknown = sorted(set(plan.only) - set(PARTS))
-    if unknown:
-        raise BenchError(f"the bench has no part {', '.join(map(repr, unknown))}; there are: {', '.join(PARTS)}")
-    busy = os.getloadavg()[0]
-    figures: list[Figure] = []
-    sections: list[Section] = []
-    for name, part in PARTS.items():
-        if plan.only and name not in plan.only:
-            continue
-        plan.say(f"substitutes: {name}")
-        try:
-            found, told = part(plan)
-        except SitsError as error:
-            raise BenchError(error.message) from error
-        figures += found
-        sections += told
-    ran = environment({})
-    ran.append(("Load of the machine before", f"{busy:.1f} (anything above 0.5 makes times worse)"))
-    return Outcome(figures, Page("substitutes", "Substitutes: who stands in for whom", _intro(plan), COMMAND, ran, sections))
+    busy = load_before()
+    figures, sections = run_parts("substitutes", PARTS, plan)
+    ran = environment({}, busy)
+    return Outcome(
+        figures, Page("substitutes", "Substitutes: who stands in for whom", intro_of(_INTRO, plan), COMMAND, ran, sections)
+    )
 
 
 def setup(plan: Plan) -> None:
@@ -73,15 +59,6 @@ COMMAND = "sits bench substitutes --out docs"
 
 def _folder(plan: Plan) -> Path:
     return plan.cache / "substitutes"
-
-
-def _intro(plan: Plan) -> str:
-    text = _INTRO
-    if plan.only:
-        text += f"\n\n**Only a part: {', '.join(plan.only)}.**"
-    if plan.quick:
-        text += "\n\n**A quick run: it shows that the harness works. The figures are not for quoting.**"
-    return text
 
 
 def _cards(plan: Plan) -> tuple[list[Figure], list[Section]]:

@@ -14,6 +14,7 @@ import msgspec
 from sits.bench import BenchError
 from sits.bench.cache_served import Line, Reply
 from sits.bench.child import Child, answers, free_port
+from sits.bench.declared import declare, resource
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.load import percentile
 from sits.bench.upstream import Paced
@@ -61,15 +62,17 @@ def rows(count: int) -> list[Figure]:
 def _config(root: Path, upstream: str) -> Path:
     config = root / "config"
     config.mkdir()
-    model = {"engine": "openai", "endpoint": upstream, "upstreamModel": "bench"}
-    route = {
-        "backends": [{"model": "upstream"}],
-        "cache": {"ttlSeconds": TTL, "semantic": {}},
-        "ladder": {"cacheSeconds": 3600, "template": "Please try again later. 请稍后再试。"},
-    }
-    for kind, name, spec in (("Model", "upstream", model), ("Route", "laddered", route)):
-        resource = {"apiVersion": "sits/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-        (config / f"{name}.json").write_bytes(msgspec.json.encode(resource))
+    resources = [
+        resource("Model", "upstream", engine="openai", endpoint=upstream, upstreamModel="bench"),
+        resource(
+            "Route",
+            "laddered",
+            backends=[{"model": "upstream"}],
+            cache={"ttlSeconds": TTL, "semantic": {}},
+            ladder={"cacheSeconds": 3600, "template": "Please try again later. 请稍后再试。"},
+        ),
+    ]
+    declare(config, "all", resources)
     return config
 
 

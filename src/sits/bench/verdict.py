@@ -9,7 +9,7 @@ import msgspec
 
 from sits.bench import account
 from sits.bench.figure import Figure, bounded, measured
-from sits.bench.page import Bars, Page, Section, Table, number
+from sits.bench.page import QUICK_RUN, Bars, Page, Section, Table, number
 from sits.bench.peers import Gateway
 from sits.bench.rounds import Found, Scenario, Summary, summary
 
@@ -116,7 +116,7 @@ def page(
         "is read and must be the upstream's, whole."
     )
     if quick:
-        intro += "\n\n**A quick run: it shows that the harness works. The figures are not for quoting.**"
+        intro += QUICK_RUN
     fairness = (
         "One rule: a peer runs as a person who wants it fast would run it in production, SITS as it comes out of the box, "
         "and what each does on a request is said here. So SITS writes a log line a request, and the peers do not."

@@ -10,8 +10,8 @@ next target goes on in one of three ways: from the text so far, where it can be 
 anew, where the client has no text yet (`anew`); and else it is asked the same question, and what it says is dropped as long as
 it is what the client has (`replay`). How the texts meet is told in `continued_seam`.
 
-With `resumes`, a leg that finishes by its length holds that finish back (`held`): whoever runs it has the same target go on, by
-one more leg, or says that nobody does (`cut_off`).
+With `resumes`, a leg that finishes by its length holds that finish back (`held`): whoever runs it has a target go on, by one more
+leg, or says that nobody does (`cut_off`).
 """
 
 from __future__ import annotations
@@ -83,6 +83,17 @@ class Continued:
     def targets(self) -> tuple[str, ...]:
         """Who has a part in the answer, in order."""
         return tuple(leg.target for leg in self._legs)
+
+    @property
+    def parts(self) -> int:
+        """How many legs came to their end, cut or not; others broke off."""
+        return sum(1 for leg in self._legs if leg.finish is not None)
+
+    @property
+    def figures(self) -> bool:
+        """Whether everybody who came to an end told how many tokens there were."""
+        ended = [leg.usage for leg in self._counted() if leg.finish is not None]
+        return all(usage is not None and usage.output is not None for usage in ended)
 
     # What the next target is asked.
 

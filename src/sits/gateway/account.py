@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from sits.gateway.attempt import Attempt
@@ -10,7 +12,7 @@ from sits.inner.errors import Code
 from sits.inner.estimate import BYTES_A_TOKEN
 from sits.inner.event import Usage
 from sits.observe import record as observed
-from sits.observe.anatomy import anatomy
+from sits.observe.anatomy import Anatomy, anatomy
 from sits.observe.catalogue import UNKNOWN
 from sits.observe.log import LineWriter
 from sits.observe.metrics import Registry
@@ -25,23 +27,29 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
     parts = x.parts
     if parts is None or x.opened:
         parts = anatomy(x.marks(last), x.ended)
-    usage = usage_of(x, last)
-    if x.continued is not None and len(x.continued.targets) > 1 and x.error is None:
-        usage = x.continued.usage  # Of the whole answer, as its client was told; the parts are in the ledger.
-    elif x.resumed is not None and x.resumed.told is not None:
-        usage = x.resumed.told
-    code = x.error.code.value if x.error is not None else ""
+    record = recorded(x, last, parts)
+    ring.put(record)
+    if x.sample is not None and x.service.tracing is not None:
+        x.service.tracing.put(x.sample, record)
+    if lines is not None:
+        lines.put(record)
+    counted(x, last, parts, record, registry)
+
+
+def recorded(x: Exchange, last: Attempt | None, parts: Anatomy) -> observed.Record:
+    """The decision record."""
     choice, target = x.choice, last.target if last is not None else None
     route = choice.name if choice is not None else UNKNOWN
     trace, rung, place, plan = x.trace, x.rung, x.place, x.plan
-    record = observed.Record(
+    return observed.Record(
         x.id,
         x.wall,
         x.operation,
         trace.trace_id,
         trace.span_id,
         trace.parent_id,
-        x.requested,
+        # One text for all records, where the name asked for is the route's.
+        route if x.requested == route else x.requested,
         x.key.name if x.key is not None else None,
         route,
         x.served(target) if target is not None else "",
@@ -54,10 +62,10 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         wish(x),
         x.table.snapshot.version,
         x.table.snapshot.hash,
-        usage,
+        usage_told(x, last),
         finish_of(last),
         x.status,
-        code,
+        x.error.code.value if x.error is not None else "",
         parts,
         0 if last is None or last.translation is None else last.translation.skipped,
         len(x.request.body),
@@ -71,16 +79,16 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         (place.began - place.since) * 1e3 if place is not None and place.since else 0.0,
         x.cache,
     )
-    if rung is not None:
-        registry.rungs.series(route, rung.name).value += 1
+
+
+def counted(x: Exchange, last: Attempt | None, parts: Anatomy, record: observed.Record, registry: Registry) -> None:
+    """The metrics."""
+    target, route, usage = last.target if last is not None else None, record.route, record.usage
+    if x.rung is not None:
+        registry.rungs.series(route, x.rung.name).value += 1
     registry.colour(x.table.palette.label(x.tint.colour)).value += 1
     if x.cache:
         registry.cache.series(route, x.cache).value += 1
-    ring.put(record)
-    if x.sample is not None and x.service.tracing is not None:
-        x.service.tracing.put(x.sample, record)
-    if lines is not None:
-        lines.put(record)
     for attempt in x.attempts:
         registry.attempt(attempt.target.name, attempt.error.code.value if attempt.error is not None else "ok").value += 1
         if attempt.kind is not Kind.FIRST:
@@ -93,10 +101,10 @@ def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWri
         x.operation, route, target.name if target is not None else "", target.provider if target is not None else ""
     ).done(
         x.status,
-        code,
+        record.code,
         parts.total,
         parts.gateway,
-        trace.trace_id,
+        x.trace.trace_id,
         x.wall,
         last.first - x.request.received if last is not None and last.first else None,
         usage.input if usage is not None else None,
@@ -125,6 +133,15 @@ def try_of(attempt: Attempt) -> observed.Attempt:
         error.message if error is not None else "",
         attempt.kind.value,
     )
+
+
+def usage_told(x: Exchange, last: Attempt | None) -> Usage | None:
+    """Of the whole answer, as its client was told; where it was made in parts, those are in the ledger."""
+    if x.continued is not None and len(x.continued.targets) > 1 and x.error is None:
+        return x.continued.usage
+    if x.resumed is not None and x.resumed.parts > 1 and x.error is None:
+        return x.resumed.told
+    return usage_of(x, last)
 
 
 def usage_of(x: Exchange, last: Attempt | None) -> Usage | None:
@@ -158,9 +175,13 @@ def finish_of(last: Attempt | None) -> str | None:
     return last.reading.finish if last.reading is not None else None
 
 
+NOBODY: Final[list[tuple[str, str]]] = []
+"""One list for all records: nobody adds to what a record holds."""
+
+
 def filtered(x: Exchange) -> list[tuple[str, str]]:
     if x.plan is None or not (x.plan.filtered or x.skipped_targets):
-        return []
+        return NOBODY
     return [*x.plan.filtered, *x.skipped_targets]
 
 
@@ -171,6 +192,8 @@ def draw(x: Exchange) -> observed.Draw | None:
     if plan is None or picked is None:
         return None
     weights = tuple([(target.name, weight) for target, weight in picked.weighed])
+    warm: tuple[float, ...] = tuple(picked.warm) if picked.warm and max(picked.warm) > 0.0 else ()
+    size = picked.size if warm else 0.0
     decision = picked.decision
     if decision is None:
         return observed.Draw(
@@ -181,6 +204,8 @@ def draw(x: Exchange) -> observed.Draw | None:
             tuple(picked.seen),
             explored=picked.explored,
             explore=picked.explore,
+            size=size,
+            warm=warm,
         )
     kept = decision.kept
     scores = tuple(
@@ -197,6 +222,8 @@ def draw(x: Exchange) -> observed.Draw | None:
         picked.leaning,
         picked.explored,
         picked.explore,
+        size,
+        warm,
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from sits import dialects
 from sits.engines.base import Headers
 from sits.gateway import spine
 from sits.gateway.billing import bill
+from sits.gateway.conduct import Conduct
 from sits.gateway.drive import Drive
 from sits.gateway.exchange import Exchange
 from sits.gateway.running import run
@@ -69,15 +71,22 @@ async def ask(
     key: KeyIdentity | None = None,
     behind: str = "probe",
     called: str = "",
+    others: Sequence[Target] = (),
+    conduct: Conduct | None = None,
+    trace: bytes = b"",
+    over: Callable[[Exchange], None] | None = None,
 ) -> bytes:
-    """The body of the answer of this target and no other. `who` asks, for the record; `key` is whose it is in the ledger, and
-    `behind` why it is asked. In the books it stands as asked for by the name `called`, or that of the target.
+    """The body of the answer of this target and no other, but where it fails of `others`, in order and as `conduct` says. `who`
+    asks, for the record; `key` is whose it is in the ledger, and `behind` why it is asked. In the books it stands as asked for by
+    the name `called`, or that of the target; `trace` is the `traceparent` of what it belongs to. `over` is told of its end.
 
     Raises:
         SitsError: what the model server said, or why it was not reached.
     """
     path = _PATHS[operation]
-    headers = {b"content-type": b"application/json", b"x-sits-fallback": b"off"}
+    headers = {b"content-type": b"application/json"}
+    if trace:
+        headers[b"traceparent"] = trace
     request = Request(b"POST", path, b"", headers, body, who, perf_counter())
     wire = Answered(service.loop)
     x = Exchange(service, request, wire, operation, dialects.client(operation))
@@ -85,7 +94,7 @@ async def ask(
     service.live.add(x)
     x.table.live += 1
     wire.listener = x
-    x.drive = Drive(_serve(x, target, called))
+    x.drive = Drive(_serve(x, (target, *others), called, conduct, over))
     try:
         status, answer = await wire.done
     except asyncio.CancelledError:
@@ -100,12 +109,15 @@ async def ask(
     return answer
 
 
-async def _serve(x: Exchange, target: Target, called: str) -> None:
+async def _serve(
+    x: Exchange, targets: Sequence[Target], called: str, conduct: Conduct | None, over: Callable[[Exchange], None] | None
+) -> None:
     try:
         spine.understand(x)
         spine.find(x)
-        # Whoever has taken its place, and whatever breakers say: it is this one that is wanted.
-        x.plan = Plan((target,))
+        x.conduct = conduct or x.conduct
+        # Whoever has taken their place, and whatever breakers say: it is these that are wanted.
+        x.plan = Plan(targets)
         attempt = await run(x)
         _book(x, None, called)
         spine.answer(x, attempt)
@@ -116,6 +128,8 @@ async def _serve(x: Exchange, target: Target, called: str) -> None:
         _log.exception("a defect while asking a model", extra={"request_id": x.id})
         spine.refuse(x, SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {x.id}"))
     finally:
+        if over is not None:
+            over(x)
         x.requested = called or x.requested
         spine.record(x)
 

@@ -38,6 +38,7 @@ class Attempt:
         "among",
         "body",
         "call",
+        "cold",
         "committed",
         "content_type",
         "error",
@@ -55,6 +56,7 @@ class Attempt:
         "status",
         "target",
         "translation",
+        "warm",
     )
 
     def __init__(
@@ -81,6 +83,9 @@ class Attempt:
         self.committed = False
         self.reading: Reading | None = None
         self.body = b""
+        self.cold = 0.0
+        """Bytes of the prompt that its target has not read before, and that it has; 0 where nobody looks at that."""
+        self.warm = 0.0
         self.sent = perf_counter()
         self.headers = 0.0
         self.first = 0.0
@@ -91,6 +96,11 @@ class Attempt:
 
     def start(self, request: Outgoing, deadlines: Deadlines) -> None:
         state = self.target.state
+        plan = self.exchange.plan
+        reading = plan.reading if plan is not None else None
+        if reading is not None:
+            self.warm = reading.sent(self.target.name)
+            self.cold = reading.size - self.warm
         self.among = state.started(self.sent)
         try:
             self.call = self.target.engine.send(request, self, deadlines)
@@ -207,7 +217,7 @@ class Attempt:
     def _speaks(self) -> None:
         """Its first content has come."""
         self.first = now = perf_counter()
-        self.target.state.spoke(now, now - self.sent, self.among)
+        self.target.state.spoke(now, now - self.sent, self.among, self.cold, self.warm)
 
     def _stop(self, error: SitsError) -> None:
         if self.call is not None:

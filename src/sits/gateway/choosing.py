@@ -49,18 +49,20 @@ def planned(x: Exchange, choice: Choice, needs: frozenset[str], out: frozenset[s
         # A name of which one model has adapters is looked into; here none has.
         message = f"nothing behind {choice.name!r} has adapters, and {ADAPTER.decode()} asks for one"
         raise SitsError(Code.UNSUPPORTED, message, param=ADAPTER.decode())
+    reading = x.service.standing.beginnings.of(x.request.body) if choice.reads else None
     tracing = x.service.tracing
     wanted = tracing is not None and not x.behind and tracing.wanted(x.id)
     if choice.thinks:
         facts = facts_of(x, choice, needs)
+        facts.reading = reading
         if tracing is not None and wanted:
-            x.sample = tracing.taken(x, choice, facts.needs, out, facts.draw, facts.now)
+            x.sample = tracing.taken(x, choice, facts.needs, out, facts.draw, facts.now, reading)
         plan = choice.decide(facts, out)
     else:
         draw, now = x.service.random(), perf_counter()
         if tracing is not None and wanted:
-            x.sample = tracing.taken(x, choice, needs | {operation_capability(x.operation)}, out, draw, now)
-        plan = choice.plan(x.operation, needs, draw, now, out)
+            x.sample = tracing.taken(x, choice, needs | {operation_capability(x.operation)}, out, draw, now, reading)
+        plan = choice.plan(x.operation, needs, draw, now, out, reading)
     if x.sample is not None:
         x.sample.plan = plan
     return plan

@@ -1,20 +1,22 @@
 """A prompt that is too long for any one ask of a model, read in pieces: notes are carried from piece to piece.
 
-    reading = Reading(ask_piece, tokens, target, room, over)
+    reading = Reading(readers, tokens, room, over)
     read = await reading.through(body, operation)       every piece but the last is asked for notes
     ... then `read.body` is asked in place of the client's: its request, the notes, and the last piece
 
 The client's request is what it was, but for its longest text: that is the material. The first and the last paragraph of it, where
 they are short, are taken for part of the request ("Summarise this:", "What does it say of ...?") and are said with every piece.
-Each piece is a request of its own to the same target, so it is in the records and the ledger; the last ask is the client's own,
-and only that is streamed. Whatever cannot work is refused before anything is asked, with the figures: a request that leaves no
-room for pieces, or more pieces than the route allows.
+Each piece is a request of its own, so it is in the records and the ledger, and where the target that reads fails another one goes
+on with the same piece and the notes so far; the last ask is the client's own, and only that is streamed.
+
+Whatever cannot work is refused before anything is asked, with the figures: a request that leaves no room for pieces, or more
+pieces than the route allows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -37,8 +39,6 @@ LEAST_PIECE = 64
 """Tokens of a piece below which reading in pieces is not worth an ask."""
 
 Fields = dict[str, Any]
-AskPiece = Callable[[Target, bytes], Awaitable[bytes]]
-"""Asks one target a chat request and gives the body of its answer; see `sits.gateway.asking.ask`."""
 Over = Callable[[], SitsError | None]
 """Why nothing more is to be asked: the client has gone, the process ends. None: go on."""
 _fields = msgspec.json.Decoder(Fields).decode
@@ -48,6 +48,24 @@ class Texts(Protocol):
     """What is needed of `sits.state.tokens.Tokens`."""
 
     async def texts(self, target: Target, texts: list[str]) -> list[int]: ...
+
+
+class Readers(Protocol):
+    """Who is asked; see `sits.gateway.fitting.Asides`."""
+
+    @property
+    def target(self) -> Target:
+        """Who is asked first."""
+
+    async def ask(self, body: bytes) -> bytes:
+        """The body of the answer to a chat request.
+
+        Raises:
+            SitsError: nobody gave one; what the last one said.
+        """
+
+    def refuse(self) -> bool:
+        """The last answer is no use: whether there is somebody else to ask."""
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -93,17 +111,15 @@ class Reading:
 
     def __init__(
         self,
-        ask_piece: AskPiece,
+        readers: Readers,
         tokens: Texts,
-        target: Target,
         room: Room,
         *,
         left: Callable[[], float | None] = lambda: None,
         over: Over = lambda: None,
     ) -> None:
-        self._ask = ask_piece
+        self._readers = readers
         self._tokens = tokens
-        self._target = target
         self._room = room
         self._left = left
         self._over = over
@@ -173,7 +189,7 @@ class Reading:
         return pieces
 
     async def _count(self, *texts: str) -> list[int]:
-        return await self._tokens.texts(self._target, list(texts))
+        return await self._tokens.texts(self._readers.target, list(texts))
 
     async def _note(self, material: Material, piece: str, notes: str, number: int, pieces: int) -> str:
         """The notes after one more piece.
@@ -191,33 +207,36 @@ class Reading:
             words=max(10, room.notes // 2),
         )
         asked = {
-            "model": self._target.name,
+            "model": self._readers.target.name,
             "messages": [{"role": "system", "content": words.system}, {"role": "user", "content": step}],
             "max_tokens": room.notes,
         }
-        answer = await self._asked(encode(asked), f"part {number} of {pieces}")
-        said = answer.choices[0].message.content if answer.choices else None
-        if answer.usage is not None:
-            self.used = Usage(
-                (self.used.input or 0) + answer.usage.prompt_tokens, (self.used.output or 0) + answer.usage.completion_tokens
-            )
-        if not said or not said.strip():
-            raise SitsError(Code.UPSTREAM_BROKEN, f"{self._target.name} made no notes of part {number} of {pieces} of the prompt")
-        return said.strip()
+        while True:
+            reader = self._readers.target.name
+            answer = await self._asked(encode(asked), f"part {number} of {pieces}")
+            said = answer.choices[0].message.content if answer.choices else None
+            if answer.usage is not None:
+                self.used = Usage(
+                    (self.used.input or 0) + answer.usage.prompt_tokens, (self.used.output or 0) + answer.usage.completion_tokens
+                )
+            if said and said.strip():
+                return said.strip()
+            if not self._readers.refuse():
+                raise SitsError(Code.UPSTREAM_BROKEN, f"{reader} made no notes of part {number} of {pieces} of the prompt")
 
     async def _asked(self, body: bytes, what: str) -> _Answer:
         ended = self._over()
         if ended is not None:
             raise ended
-        left = self._left()
+        left, reader = self._left(), self._readers.target.name
         try:
             async with asyncio.timeout(left):
-                return _answer(await self._ask(self._target, body))
+                return _answer(await self._readers.ask(body))
         except TimeoutError as error:
-            said = f"the request's own deadline passed while {self._target.name} read {what} of the prompt"
+            said = f"the request's own deadline passed while {reader} read {what} of the prompt"
             raise SitsError(Code.UPSTREAM_TIMEOUT, said) from error
         except msgspec.MsgspecError as error:
-            raise SitsError(Code.UPSTREAM_BROKEN, f"the answer of {self._target.name} to {what} cannot be read") from error
+            raise SitsError(Code.UPSTREAM_BROKEN, f"the answer of {reader} to {what} cannot be read") from error
 
 
 class _Message(msgspec.Struct):

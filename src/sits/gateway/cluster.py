@@ -9,7 +9,7 @@ in between does not matter:
 
 A node whose files say something that the cluster has never had pushes them; one whose files the cluster had before was away,
 and takes what is in force. So nobody leads, and the last change wins on every node. As with Envoy's xDS, a node that cannot
-use what was pushed keeps what it has, and says so in its row.
+use what was pushed keeps what it has, and says so in its row. Resources travel with relative paths as they were written.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Pushed(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A node as it tells of itself. `config` is the cluster's version that it serves by, 0 for its own files alone."""
+    """A node as it tells of itself. `config` is the cluster's version that it serves by, 0 for its own files alone; `error` says
+    why it is not the newest, or which files that it names are not there."""
 
     id: str
     started: float
@@ -102,7 +103,7 @@ class Cluster:
         self._wall = wall
         self._changed = changed
         self._tell = tell
-        """(version of the cluster's configuration, hash of the snapshot, why not the newest)."""
+        """(version of the cluster's configuration, hash of the snapshot, what is wrong)."""
         self._bus: Bus | None = None
         self._started = wall()
         self._task: asyncio.Task[None] | None = None

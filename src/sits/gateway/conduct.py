@@ -70,6 +70,13 @@ class Conduct:
         """Where requests wait for their turn, if the service has classes."""
         self.colour_required = spec is not None and spec.colour == "required"
 
+    def of_part(self, *, top: bool) -> Conduct:
+        """How a part of a request is dealt with that is asked for on its own: by the rules of the request (`top`: of class P0) and
+        by nothing else of what the route declares."""
+        part = Conduct(None)
+        part.rules = part.top = self.top if top else self.rules
+        return part
+
     def late_after(self) -> float | None:
         """Seconds without content after which a second target is asked; None while nobody knows."""
         if self.hedge_seconds is not None:

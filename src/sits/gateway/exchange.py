@@ -6,10 +6,9 @@ that runs. It makes no decisions: those are the spine's.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sits import dialects
 from sits.dialects.base import ClientDialect, Identity, Translation
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
     from sits.gateway.admission import Place
     from sits.gateway.attempt import Attempt
     from sits.gateway.chunking import Read
-    from sits.gateway.chunking_resume import Completed
+    from sits.gateway.chunking_resume import Completing
     from sits.gateway.conduct import Conduct
-    from sits.gateway.fitting import Chunks
+    from sits.gateway.fitting import Beside, Chunks
     from sits.gateway.quotas import Held
     from sits.gateway.race import Race
     from sits.gateway.remembering import Remembering
@@ -151,9 +150,9 @@ class Exchange:
         """What reading it in pieces came to."""
         self.resumes: ServiceSpec | None = None
         """The service that it is, where answers of that are gone on with when they are cut by their length."""
-        self.resumed: Completed | None = None
-        """What going on with a whole answer came to."""
-        self.beside: asyncio.Task[Any] | None = None
+        self.resumed: Completing | None = None
+        """The whole answer that was gone on with when it was cut by its length."""
+        self.beside: Beside | None = None
         """What is asked on its behalf, beside its own attempts: it ends with the request."""
         self.facts: Facts | None = None
         """What is known of the request, where its route looks at that."""
@@ -169,7 +168,7 @@ class Exchange:
         self.place: Place | None = None
         """Inside its route, where requests are admitted by class."""
         self.behind = ""
-        """What it is, where no client waits for it: `renewal`, `shadow`, `later`, `probe`, `piece`, `part`."""
+        """What it is, where no client waits for it: `renewal`, `shadow`, `later`, `probe`, `piece`."""
         self.shadow: Lane | None = None
         """Whose shadow is asked behind the answer."""
         self.gate: Gate | None = None

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from sits.dialects.peek import has_image
+from sits.gateway.account import usage_of
 from sits.gateway.asking import ask
-from sits.gateway.attempt import Attempt
-from sits.gateway.chunking import PIECES, AskPiece, Over, Read, Reading, Room
-from sits.gateway.chunking_resume import READ_AS, asked_as, complete
+from sits.gateway.chunking import PIECES, Over, Read, Reading, Room
 from sits.gateway.counting import Fitness, Judged
 from sits.gateway.exchange import Exchange
-from sits.inner.ask import Ask, Operation
+from sits.inner.ask import Ask
 from sits.inner.errors import Code, SitsError
+from sits.resilience.qos.classes import P0
 from sits.resources.context import ServiceSpec
 from sits.routing.context.fit import Verdict
 from sits.routing.context.stages import HEADER, NO_SERVICE
@@ -37,14 +37,96 @@ FITTED = frozenset(("chat", "messages", "responses", "completions"))
 T = TypeVar("T")
 
 
-def asking(x: Exchange, behind: str, operation: Operation = "chat") -> AskPiece:
-    """Asks one target on behalf of a request, on the account of whoever made it: to read a `piece` of its prompt, or for a `part`
-    of its answer."""
+class Beside:
+    """What is asked on behalf of a request, beside its own attempts: it ends with the request, whose quotas it uses."""
 
-    async def ask_piece(target: Target, body: bytes) -> bytes:
-        return await ask(x.service, target, operation, body, x.request.peer, key=x.key, behind=behind)
+    __slots__ = ("_task", "cost", "tokens")
 
-    return ask_piece
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = None
+        self.tokens = 0
+        self.cost = 0
+        """In nano-dollars."""
+
+    async def through(self, task: asyncio.Task[T]) -> T:
+        """What the task gives."""
+        self._task = task
+        try:
+            return await task
+        finally:
+            self._task = None
+
+    def cancel(self) -> None:
+        """The request has ended."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def note(self, asked: Exchange) -> None:
+        """What was asked has ended: what its attempts used, each as it stands in the ledger."""
+        for attempt in asked.attempts:
+            usage = usage_of(asked, attempt)
+            if usage is not None:
+                self.tokens += (usage.input or 0) + (usage.output or 0)
+                self.cost += asked.table.prices[attempt.target.name].of(usage) or 0
+
+
+class Asides:
+    """Asks the targets of a request on its behalf, on the account of whoever made it: the first of them, and where that fails the
+    next. Who failed is asked no more for this request, as ever."""
+
+    __slots__ = ("_answered", "_conduct", "_x", "left")
+
+    def __init__(self, x: Exchange) -> None:
+        assert x.plan is not None
+        self._x = x
+        self._conduct = x.conduct.of_part(top=x.priority == P0) if x.conduct is not None else None
+        alone = x.request.headers.get(b"x-sits-fallback") == b"off"
+        self.left: tuple[Target, ...] = tuple(x.plan.targets[:1] if alone else x.plan.targets)
+        """Who did not fail; never empty."""
+        self._answered = self.left[0]
+
+    @property
+    def target(self) -> Target:
+        """Who is asked first."""
+        return self.left[0]
+
+    async def ask(self, body: bytes) -> bytes:
+        """The answer to a chat request.
+
+        Raises:
+            SitsError: what the last one said.
+        """
+        x, (first, *others) = self._x, self.left
+        trace = x.trace.traceparent()
+        return await ask(
+            x.service,
+            first,
+            "chat",
+            body,
+            x.request.peer,
+            key=x.key,
+            behind="piece",
+            others=others,
+            conduct=self._conduct,
+            trace=trace,
+            over=self._over,
+        )
+
+    def refuse(self) -> bool:
+        """The last answer is no use: whether there is somebody else to ask."""
+        return self._leave({self._answered.name})
+
+    def _over(self, asked: Exchange) -> None:
+        if self._x.beside is not None:
+            self._x.beside.note(asked)
+        if asked.error is None and asked.attempts:
+            self._answered = answered = asked.attempts[-1].target
+            self._leave({attempt.target.name for attempt in asked.attempts} - {answered.name})
+
+    def _leave(self, failed: set[str]) -> bool:
+        left = tuple(target for target in self.left if target.name not in failed)
+        self.left = left or self.left
+        return bool(left)
 
 
 def over(x: Exchange) -> Over:
@@ -71,24 +153,20 @@ async def beside(x: Exchange, work: Coroutine[Any, Any, T]) -> T:
     Raises:
         SitsError: what `work` raises; why the request has ended.
     """
-    x.beside = task = x.service.loop.create_task(work)
+    x.beside = x.beside or Beside()
     try:
-        return await task
+        return await x.beside.through(x.service.loop.create_task(work))
     except asyncio.CancelledError:
         if x.ending is None:
             raise
         raise x.ending from None
-    finally:
-        x.beside = None
 
 
 class Chunks(msgspec.Struct, frozen=True):
-    """A prompt that is to be read in pieces by `target`."""
+    """A prompt that is to be read in pieces, by those of the plan."""
 
-    target: Target
     room: Room
     tokens: Tokens
-    service: ServiceSpec
 
     async def read(self, x: Exchange) -> Read:
         """Read it, and put what is left to ask in the place of the client's request. An exchange, which has no task, awaits it as
@@ -97,53 +175,16 @@ class Chunks(msgspec.Struct, frozen=True):
         Raises:
             SitsError: as `Reading.through`.
         """
+        assert x.plan is not None
         if x.stream:
             x.comfort(perf_counter())
-        reading = Reading(asking(x, "piece"), self.tokens, self.target, self.room, left=seconds_left(x), over=over(x))
-        try:
-            read = await beside(x, reading.through(x.request.body, x.operation))
-        except SitsError:
-            x.pieces = Read(x.request.body, 0, reading.used)  # What was read is used, whatever comes of it.
-            raise
+        asides = Asides(x)
+        reading = Reading(asides, self.tokens, self.room, left=seconds_left(x), over=over(x))
+        read = await beside(x, reading.through(x.request.body, x.operation))
+        if asides.left[0] is not x.plan.targets[0]:
+            x.plan = msgspec.structs.replace(x.plan, targets=asides.left)
         x.rewritten(read.body)
         return read
-
-
-async def complete_answer(x: Exchange, fitness: Fitness, attempt: Attempt) -> None:
-    """Go on with a whole answer that was cut by its length, where the service of the request is one that resumes.
-
-    Raises:
-        SitsError: the client has gone.
-    """
-    assert x.resumes is not None
-    target = attempt.target
-    row = fitness.rows.get(target.name)
-    if row is None or x.operation not in READ_AS or attempt.reading is None or attempt.reading.finish != "length":
-        return
-    try:
-        wanted = x.ask()
-    except SitsError:
-        return  # Only the model server can read it.
-    going_on = complete(
-        attempt.body,
-        wanted,
-        x.client,
-        x.label(target),
-        target,
-        x.resumes,
-        row.window,
-        asking(x, "part", asked_as(x.operation)),
-        over(x),
-        seconds_left(x),
-    )
-    try:
-        x.resumed = await beside(x, going_on)
-    except SitsError:
-        if x.gone:
-            raise
-        return  # It is to end now: with the answer as far as it is.
-    attempt.body = x.resumed.body
-    attempt.reading = msgspec.structs.replace(attempt.reading, finish=x.resumed.finish)
 
 
 async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | None = None) -> Chunks | None:
@@ -209,12 +250,16 @@ def _left_out(judged: Judged) -> Sequence[tuple[str, str]]:
 
 
 def _chunks(x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec) -> Chunks:
-    """Who reads: the largest window of the plan. Those with smaller ones are not asked, as what is left would not fit them."""
+    """Who reads: the largest windows of the plan. Smaller ones are not asked, as what is left would not fit them. First come
+    those who count alike: where one fails, its pieces are certain to fit the next."""
     assert x.plan is not None
     assert fitness.context is not None
-    windows = {target.name: fitness.rows[target.name].window for target in x.plan.targets if target.name in fitness.rows}
-    window = max(windows.values())
-    targets = tuple(target for target in x.plan.targets if windows.get(target.name, window) == window)
-    x.plan = msgspec.structs.replace(x.plan, targets=targets)
+    rows = fitness.rows
+    window = max(rows[target.name].window for target in x.plan.targets if target.name in rows)
+    targets = [target for target in x.plan.targets if target.name not in rows or rows[target.name].window == window]
+    first = rows.get(targets[0].name)
+    alike = first.alike if first is not None else None
+    targets.sort(key=lambda target: target.name not in rows or rows[target.name].alike != alike)
+    x.plan = msgspec.structs.replace(x.plan, targets=tuple(targets))
     spec = fitness.context.spec
-    return Chunks(targets[0], Room(window, service.headroom, spec.notes, spec.pieces), tokens, service)
+    return Chunks(Room(window, service.headroom, spec.notes, spec.pieces), tokens)

@@ -4,6 +4,8 @@
   cluster never had are pushed; at the start, files that it had before are old ones, and what is in force is taken instead. A
   change while we run is always somebody's wish, so it is pushed, also when it goes back to something earlier.
 - What another node pushes is taken when it compiles here. If not, the old stays, and our row says why.
+- Relative paths travel as they were written, and each node begins at its own folder. A file that is not there is said in our row;
+  whatever needs it does without or fails, all else serves.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from collections.abc import Callable
 from sits.gateway.cluster import Cluster
 from sits.inner.errors import Code, SitsError
 from sits.resources.problem import ConfigError
-from sits.resources.snapshot import anchored, content_hash
+from sits.resources.snapshot import absent, content_hash
 from sits.resources.watch import Reloader
 
 _log = logging.getLogger("sits.cluster")
+MOST_TOLD = 8
+"""Files that are not there, of which our row tells."""
 
 
 class Membership:
@@ -37,11 +41,15 @@ class Membership:
         self._error = ""
         self._owed = False
         """Our files changed, and the cluster does not know it yet."""
+        self._absent = ""
+        """What the declared resources name and is not there."""
         self._turn = asyncio.Lock()
 
     def tell(self) -> tuple[int, str, str]:
-        """For our row: the version, the hash of the snapshot, why not the newest."""
-        return self._held, self._reloader.status.hash, self._error
+        """For our row: the version, the hash of the snapshot, why not the newest or not all of it."""
+        if self._absent:
+            self._look_for_files()
+        return self._held, self._reloader.status.hash, self._error or self._absent
 
     async def begin(self) -> None:
         """The files were read for the first time, and the cluster's state is known or away."""
@@ -58,10 +66,11 @@ class Membership:
             if declared == self._files and self._held and not self._owed:
                 return
             self._files = declared
+            self._look_for_files()
             if not self._push:
                 return
             try:
-                pushed = await self.cluster.push([anchored(one) for one in self._reloader.declared], declared)
+                pushed = await self.cluster.push([one.written for one in self._reloader.declared], declared)
             except SitsError as error:
                 self._owed = error.code is not Code.CONFLICT
                 if self._owed:
@@ -90,6 +99,7 @@ class Membership:
                 _log.error("configuration %d of %s cannot be used here, the old one stays: %s", config.version, config.who, said)
                 return False
             self._held, self._refused, self._error = config.version, 0, ""
+            self._look_for_files()
             _log.info("configuration %d of %s is in force here", config.version, config.who)
             return True
 
@@ -99,4 +109,13 @@ class Membership:
             await self.files_changed()
 
     def _declared(self) -> str:
-        return content_hash(one.resource for one in self._reloader.declared)
+        return content_hash(one.written for one in self._reloader.declared)
+
+    def _look_for_files(self) -> None:
+        """Note, and say once, what is not there of the files and folders that are named."""
+        before, found = self._absent, [str(problem) for problem in absent(self._reloader.declared)]
+        if len(found) > MOST_TOLD:
+            found[MOST_TOLD:] = [f"and {len(found) - MOST_TOLD} more"]
+        self._absent = "\n".join(found)
+        if self._absent and self._absent != before:
+            _log.warning("files that the configuration names are not there:\n%s", self._absent)

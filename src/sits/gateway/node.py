@@ -52,7 +52,9 @@ from sits.observe.trace import request_id
 from sits.ports.bus import Bus, open_bus
 from sits.ports.store import open_store
 from sits.ports.vectors import Vectors, open_vectors
-from sits.resources.kinds import Key, Model, SettingsSpec
+from sits.resources.defaults import base_of
+from sits.resources.keys import Key
+from sits.resources.kinds import Model, SettingsSpec
 from sits.resources.problem import ConfigError, Fault
 from sits.resources.secrets import SecretError, address
 from sits.resources.snapshot import Snapshot
@@ -87,7 +89,7 @@ class Node:
         self.sweep = Sweep()
         self.standing = Standing(self.registry, wall=self.wall, clock=time.perf_counter)
         self.plugging = Plugging(self.standing, self._recompile)
-        self.reloader = Reloader(config, registered=lambda: self._stored, judge=self._judge)
+        self.reloader = Reloader(config, registered=lambda: self._stored, judge=self._judge, base=base_of(config, data))
         self._data = data
         self._warm = warm
         self._worker = worker

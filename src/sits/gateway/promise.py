@@ -18,7 +18,17 @@ LEFT_OUT = frozenset((
 """What is not kept of a request's fields: credentials, and what is about the answer that the client has by now."""
 
 
-def wanted(x: Exchange, keep: float, callbacks: list[str]) -> Wanted:
+def callback_of(x: Exchange) -> str | None:
+    """Where the client wants its answer sent if it is made later; None where it does not say.
+
+    Raises:
+        SitsError: `invalid_request`: not to where Settings allow.
+    """
+    qos = x.table.snapshot.settings.qos
+    return callback(x.request.headers.get(CALLBACK), qos.callbacks if qos is not None else ())
+
+
+def wanted(x: Exchange, keep: float) -> Wanted:
     """What is kept of an exchange that is to be answered later.
 
     Raises:
@@ -35,7 +45,7 @@ def wanted(x: Exchange, keep: float, callbacks: list[str]) -> Wanted:
         x.key.name if x.key is not None else None,
         x.choice.name,
         keep,
-        callback(x.request.headers.get(CALLBACK), callbacks),
+        callback_of(x),
     )
 
 
@@ -46,7 +56,7 @@ async def take_on(x: Exchange, later: Later, qos: QosSpec) -> str:
     Raises:
         SitsError: `overloaded`, it cannot wait; `invalid_request`, its callback; `state_unavailable`; `draining`.
     """
-    job = wanted(x, qos.later_seconds, qos.callbacks)
+    job = wanted(x, qos.later_seconds)
     # The store wants a task, and an exchange has none.
     id = await x.service.loop.create_task(later.accept(job))
     x.more += lines(id)

@@ -14,7 +14,8 @@ import msgspec
 
 from sits.gateway.account import usage_of
 from sits.inner.estimate import BYTES_A_TOKEN
-from sits.resources.kinds import Key, Quota, SettingsSpec
+from sits.resources.keys import Key, Quota
+from sits.resources.kinds import SettingsSpec
 from sits.state.ledger.price import Price
 from sits.state.limits.base import Limit, Limiter, Refusal, Reservation
 from sits.state.limits.counted import CountedLimits
@@ -201,14 +202,9 @@ def settled(x: Exchange, held: Held, limits: Limiter) -> Coroutine[Any, Any, Non
             if usage is not None:
                 tokens += (usage.input or 0) + (usage.output or 0)
                 cost += x.table.prices[attempt.target.name].of(usage) or 0
-        if x.pieces is not None and x.chunks is not None:
-            usage = x.pieces.usage
-            tokens += (usage.input or 0) + (usage.output or 0)
-            cost += x.table.prices[x.chunks.target.name].of(usage) or 0
-        if x.resumed is not None and x.attempts:
-            usage = x.resumed.usage
-            tokens += (usage.input or 0) + (usage.output or 0)
-            cost += x.table.prices[x.attempts[-1].target.name].of(usage) or 0
+        if x.beside is not None:
+            tokens += x.beside.tokens
+            cost += x.beside.cost
     used = held.quotas.amounts(tokens, cost)
     for place, kind in enumerate(held.quotas.kinds):
         if kind == "concurrent":

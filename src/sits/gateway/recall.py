@@ -22,8 +22,8 @@ from sits.gateway.renewal import Renewal, Renewals
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
 from sits.ports.store import Store
-from sits.resources.kinds import CacheSpec, Model
-from sits.resources.snapshot import Resolved, content_hash
+from sits.resources.caching import CacheSpec
+from sits.resources.snapshot import Resolved
 from sits.state.cache import replay
 from sits.state.cache.answer import Answer, expiry, tags
 from sits.state.cache.eviction import Limit
@@ -79,14 +79,13 @@ def route_cache(resolved: Resolved) -> RouteCache | None:
     if route is None or route.spec.cache is None:
         return None
     spec = route.spec.cache
-    models: list[Model] = [*(model for model, _ in resolved.backends), *resolved.fallbacks]
     policy = Policy(
         spec.ttl_seconds, spec.scope, spec.answer_bytes, spec.sampled, spec.tools, spec.wait_seconds, spec.stale_seconds
     )
     ladder = route.spec.ladder
     return RouteCache(
         route.metadata.name,
-        content_hash(models),
+        resolved.digest,
         policy,
         _semantic(spec),
         ladder.cache_seconds if ladder is not None else 0.0,

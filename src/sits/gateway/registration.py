@@ -16,7 +16,8 @@ import msgspec
 from sits.gateway.pages import Answer, Visit, json_answer
 from sits.inner.errors import Code, SitsError
 from sits.resources.conform import faults
-from sits.resources.kinds import Key, Model
+from sits.resources.keys import Key
+from sits.resources.kinds import Model
 from sits.resources.problem import ConfigError, shown
 from sits.resources.snapshot import Snapshot
 from sits.routing.contract import Contract

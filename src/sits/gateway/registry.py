@@ -1,9 +1,9 @@
 """The semantic registry of a node: which services there are, found by what they are for, graded by how they are wanted.
 
 Nothing is embedded before somebody searches, unless grading is declared: a gateway that does not use it does not pay for it.
-Then the cards are embedded by the gateway's own local model (the one of substitutes, whose map puts both languages in one place),
-behind each change of the configuration and once an hour. Where the model or the vectors cannot be had, names and words still
-find, and the answer says that meaning was left out.
+Then the cards are embedded by the gateway's own local model (the one of substitutes, whose map puts both languages in one place) or
+by the one that Settings name, behind each change of the configuration and once an hour. Where the model or the vectors cannot be
+had, names and words still find, and the answer says that meaning was left out.
 """
 
 from __future__ import annotations
@@ -11,21 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import pathlib
-import tempfile
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from sits.engines.base import Engine
-from sits.engines.local.aside import aside
+from sits.gateway.embedding import Embedder, followed
 from sits.gateway.ending import end
-from sits.gateway.substituting import embed
+from sits.gateway.sense import Sense
 from sits.inner.errors import Code, SitsError
 from sits.ports.store import Store
-from sits.ports.vectors import Vectors, open_vectors
-from sits.resilience.substitutes.shelf import EMBEDDER, Shelf
+from sits.ports.vectors import Vectors
 from sits.resources.registry import RegistrySpec
 from sits.resources.snapshot import Snapshot
 from sits.routing.registry import Found, Grades, Lexical, Origin, Rules, ServiceCard, card_of, fused
@@ -33,17 +30,11 @@ from sits.routing.registry.grade import POOLS, Change, Standing
 from sits.routing.target import capabilities_of
 from sits.state.registry.entries import Entries
 
-if TYPE_CHECKING:
-    from sits.resilience.substitutes.space import Space
-    from sits.state.registry.index import Index
-
 _log = logging.getLogger("sits.registry")
 
 LONGEST_QUERY = 2000
 """Characters of a query that are read."""
 MOST_TOP = 100
-MOST_KEPT = 1024
-"""Queries whose vectors are kept."""
 LOOK_SECONDS = 1.0
 ENTRIES_SECONDS = 10.0
 """How often the store is asked whether another gateway imported something."""
@@ -51,7 +42,9 @@ EARLY = 0.9
 """Vectors are renewed when so much of their hour is over."""
 AGAIN_SECONDS = 60.0
 """After how long a renewal that failed is tried again."""
-EMBEDDINGS = "registry/embeddings.bin"
+PATIENCE = 5.0
+"""How long the search that a declared embedder is first needed for waits for it: its embeddings of what all is compared with may
+take minutes."""
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -82,7 +75,7 @@ class ServiceRegistry:
     def __init__(
         self,
         data: pathlib.Path,
-        engine: Callable[[], Engine],
+        embedder: Callable[[], Embedder],
         store: Store,
         *,
         counts: Callable[[], Mapping[str, float]],
@@ -91,25 +84,25 @@ class ServiceRegistry:
         clock: Callable[[], float],
         vectors: Callable[[], Awaitable[Vectors]] | None = None,
     ) -> None:
-        """`engine` is that of the embedding model. `counts` are the requests that came for each model since the start. `unload`
+        """`embedder` is the one of the configuration in force. `counts` are the requests that came for each model since the start. `unload`
         ends a local model, and says whether it did. `vectors` opens an index that is shared; one of this process without."""
-        self._engine = engine
+        self._embedder = embedder
+        self._data = data
         self._entries = Entries(store)
-        self._shelf = Shelf(data / EMBEDDINGS, EMBEDDER)
         self._counts = counts
         self._told = told
         self._unload = unload
         self._clock = clock
         self._open = vectors
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self._index: Index | None = None
-        self._space: Space | None = None
+        self._wanted: Embedder | None = None
+        self._sense: Sense | None = None
+        """What is searched; of the embedder before the wanted one until that one's is made."""
+        self._making: asyncio.Task[None] | None = None
         self._models: dict[str, ServiceCard] = {}
         self._imported: list[ServiceCard] = []
         self._cards: dict[str, ServiceCard] = {}
         self._lexical = Lexical(())
         self._indexed: dict[str, ServiceCard] = {}
-        self._kept: OrderedDict[str, Any] = OrderedDict()
         self._turn = asyncio.Lock()
         self._used = False
         self._task: asyncio.Task[None] | None = None
@@ -122,6 +115,7 @@ class ServiceRegistry:
     async def want(self, snapshot: Snapshot, spec: RegistrySpec | None) -> None:
         """These models are the services, beside those that were imported; graded as `spec` says."""
         self._models = {name: card_of(model, capabilities_of(model)) for name, model in snapshot.models.items()}
+        self._follow(self._embedder())
         if spec != self._spec:
             self._spec = spec
             self._grades = Grades(_rules(spec) if spec is not None else Rules())
@@ -202,6 +196,11 @@ class ServiceRegistry:
             await self._renew()
         return gone
 
+    def engines(self) -> list[Engine]:
+        """The engines of declared embedders that are to be kept for this, also when their Model has gone."""
+        asked = [self._wanted, self._sense.embedder if self._sense is not None else None]
+        return [engine for one in asked if one is not None and not one.built_in for engine in one.engines()]
+
     def tick(self, now: float) -> list[Change]:
         """Grade anew by what was counted until now, and have it told; what changed."""
         counts = self._counts()
@@ -225,12 +224,12 @@ class ServiceRegistry:
     async def aclose(self) -> None:
         """End what goes on. Safe to repeat."""
         task, self._task = self._task, None
+        making, self._making = self._making, None
         await end(task)
-        index, self._index = self._index, None
-        if index is not None:
-            await index.aclose()
-        if self._scratch is not None:
-            await asyncio.to_thread(self._scratch.cleanup)
+        await end(making)
+        sense, self._sense = self._sense, None
+        if sense is not None:
+            await sense.aclose()
 
     # The cards
 
@@ -251,45 +250,68 @@ class ServiceRegistry:
 
     # Meaning
 
+    def _follow(self, embedder: Embedder) -> None:
+        """This one is wanted, also by its new credentials where it is the same as before."""
+        if self._sense is not None:
+            followed(self._sense.embedder, embedder)
+        if self._wanted is None or not followed(self._wanted, embedder):
+            self._wanted = embedder
+
+    def _as_wanted(self) -> bool:
+        sense, wanted = self._sense, self._wanted
+        return sense is not None and wanted is not None and not sense.changed and sense.embedder.weights == wanted.weights
+
     async def _renew(self) -> None:
         """Make the vectors of all cards anew, and have no others."""
         async with self._turn:
-            cards = self._cards
+            if self._wanted is None:
+                self._follow(self._embedder())
+            assert self._wanted is not None
+            cards, wanted, old = self._cards, self._wanted, self._sense
             self._tried = self._clock()
+            if old is None and not wanted.built_in:
+                self.trouble = f"{wanted.name} is embedding what services are compared by"
+            made = old if old is not None and self._as_wanted() else Sense(wanted, self._data, self._open)
             try:
-                index = await self._opened()
-                texts = list(dict.fromkeys(card.text for card in cards.values()))
-                placed = dict(zip(texts, await self._placed(texts, keep=True), strict=True))
-                await index.renew({name: placed[card.text] for name, card in cards.items()})
+                await made.renew(cards)
+                self._sense = made
             except SitsError as error:
                 self.trouble = error.message
                 _log.error("services cannot be found by meaning: %s", error.message)
                 return
+            finally:
+                for one in (old, made):
+                    if one is not None and one is not self._sense:
+                        await one.aclose()
             self.trouble = ""
             self._indexed = cards
             now = self._clock()
             for name in cards:
                 self._grades.renewed(name, now)
 
+    async def _renewed(self) -> None:
+        """Renew, and wait for it: for the built-in model until it is done."""
+        if self._making is None or self._making.done():
+            self._making = asyncio.create_task(self._renew(), name="registry meaning")
+        making = self._making
+        await asyncio.wait({making}, timeout=None if self._wanted is None or self._wanted.built_in else PATIENCE)
+        if making.done() and not making.cancelled():
+            making.result()
+
     async def _nearest(self, text: str) -> list[tuple[str, float]]:
         """All services by how near they are; none where that cannot be told."""
-        if not self._used or (self._indexed is not self._cards and self._clock() - self._tried > AGAIN_SECONDS):
+        stale = self._indexed is not self._cards or not self._as_wanted()
+        if not self._used or (stale and self._clock() - self._tried > AGAIN_SECONDS and not self._turn.locked()):
             self._used = True
-            await self._renew()
-        elif not self._indexed and self._turn.locked():
+            await self._renewed()
+        elif not self._indexed and self._turn.locked() and self._wanted is not None and self._wanted.built_in:
             # The cards are being embedded for the first time: a second, and then it is known what they mean.
             async with self._turn:
                 pass
-        if self._index is None or not self._indexed:
+        if self._sense is None or not self._indexed:
             return []
         try:
-            vector = self._kept.get(text)
-            if vector is None:
-                vector = (await self._placed([text], keep=False))[0]
-                self._kept[text] = vector
-                if len(self._kept) > MOST_KEPT:
-                    self._kept.popitem(last=False)
-            hits = await self._index.nearest(vector, 2 * len(self._cards))
+            hits = await self._sense.nearest(text, 2 * len(self._cards))
         except SitsError as error:
             self.trouble = error.message
             _log.warning("a query is answered by names and words: %s", error.message)
@@ -298,43 +320,6 @@ class ServiceRegistry:
         found = [(name, score) for name, score in hits if name in self._cards]
         self._grades.asked(dict(found), self._clock())
         return found
-
-    async def _placed(self, texts: Sequence[str], *, keep: bool) -> list[Any]:
-        """The vectors of texts on the calibrated map; embeddings of cards are kept over restarts."""
-        held = await aside(lambda: self._shelf.take(texts), "registry") if keep else {}
-        missing = [text for text in texts if text not in held]
-        if missing:
-            made = await embed(self._engine(), missing)
-            held |= dict(zip(missing, made, strict=True))
-            if keep:
-                await aside(lambda: self._shelf.keep(held), "registry")
-        space = self._space
-        assert space is not None
-        rows = await aside(lambda: space.place([held[text] for text in texts]).astype("<f4"), "registry") if texts else ()
-        return list(rows)
-
-    async def _opened(self) -> Index:
-        """The index, opened when it is first needed.
-
-        Raises:
-            SitsError: `unsupported`, what it needs is not installed; `state_unavailable`.
-        """
-        if self._index is not None:
-            return self._index
-        try:
-            from sits.resilience.substitutes.space import space
-            from sits.state.registry.index import Index
-        except ImportError as error:
-            raise SitsError(Code.UNSUPPORTED, "services are found by meaning with numpy: pip install 'sits[local]'") from error
-        self._space = await aside(space, "registry")
-        if self._open is not None:
-            vectors = await self._open()
-        else:
-            # Made anew from kept embeddings in a moment, so that workers need not share them.
-            self._scratch = tempfile.TemporaryDirectory(prefix="sits-registry-", ignore_cleanup_errors=True)
-            vectors = await open_vectors("embedded", pathlib.Path(self._scratch.name))
-        self._index = Index(vectors, EMBEDDER, self._space.background.shape[1])
-        return self._index
 
     # Time
 

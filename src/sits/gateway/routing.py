@@ -18,7 +18,7 @@ from sits.dialects.intake import unreadable
 from sits.engines.base import Engine
 from sits.gateway.feedback_pages import TOPIC as FEEDBACK
 from sits.gateway.feedback_pages import FeedbackPages, Given
-from sits.gateway.fitting import Chunks, complete_answer, fit_in
+from sits.gateway.fitting import Chunks, fit_in
 from sits.gateway.judging import Judging
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.plugging import Plugging
@@ -82,7 +82,7 @@ class Routing:
             service.standing.states, engine_for, clock=perf_counter, wall=service.wall, chance=chance, told=self._health
         )
         self.tokens = Tokens()
-        service.fits, service.completes, service.tokens = self._fit, complete_answer, self.tokens
+        service.fits, service.tokens = self._fit, self.tokens
         self._siblings: Siblings | None = None
         self.judging = Judging(
             service, self.outcomes, busy=lambda: any(gate.overloaded for gate in service.standing.gates.values())

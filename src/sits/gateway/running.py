@@ -24,7 +24,7 @@ from sits.gateway.attempt import Attempt
 from sits.gateway.conduct import Conduct
 from sits.gateway.exchange import Exchange
 from sits.gateway.race import Race, outrun
-from sits.gateway.resuming import resumable, room
+from sits.gateway.resuming import Parts, Read, parts_of, resumable, room
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.resilience.attempts import Course, Kind
 from sits.resilience.attempts.course import BROKEN
@@ -32,14 +32,14 @@ from sits.resilience.qos.classes import P0
 from sits.resilience.qos.deadline import HEADER as TIMEOUT
 from sits.resilience.qos.deadline import onward
 from sits.resilience.switch.divert import verdict
-from sits.routing.context.resume import MOST_PARTS, can_resume
+from sits.routing.context.resume import can_resume
 from sits.routing.plan import LEFT_ALONE, NOBODY
 from sits.routing.target import Target
 
 USAGE_ON_REQUEST = frozenset(("chat", "completions"))
 """Operations whose streams tell their usage only when asked to."""
-INSIDE = frozenset(("shadow", "part"))
-"""What waits for no turn of its own: a part of an answer has the place of its request, which would wait for itself."""
+INSIDE = frozenset(("shadow",))
+"""What waits for no turn of its own."""
 
 
 async def run(x: Exchange) -> Attempt:
@@ -80,7 +80,7 @@ async def run(x: Exchange) -> Attempt:
         error = attempt.error
         if error is None:
             if x.resumes is not None:
-                attempt = await resumed(x, attempt, course, conduct)
+                attempt = await resumed(x, attempt, course)
             if x.remembering is not None and attempt.translation is None:
                 # A whole answer can be gone on from when the client has it, whatever happens to this process.
                 await x.service.loop.create_task(x.remembering.kept(attempt.body))
@@ -105,47 +105,68 @@ async def run(x: Exchange) -> Attempt:
         target, kind = standing_in(x, step.target), step.kind
 
 
-async def resumed(x: Exchange, attempt: Attempt, course: Course, conduct: Conduct) -> Attempt:
-    """An answer that was cut by its length, gone on with by the target that gave it: until it is complete, there is no more room,
-    or the target fails; then it ends by its length, as it would have. The last attempt that has a part in it.
+async def resumed(x: Exchange, attempt: Attempt, course: Course) -> Attempt:
+    """An answer that was cut by its length, gone on with by the target that gave it, and where that fails by those of the plan
+    that are left: until it is complete, or nobody is left, and it ends by its length. The last attempt that came to an end.
 
     Raises:
         SitsError: the client has gone.
     """
-    answer = x.continued
-    if answer is None:
-        if conduct.fitness is not None and not x.stream:
-            await x.service.complete(x, conduct.fitness, attempt)
+    parts = parts_of(x, attempt)
+    if parts is None:
         return attempt
-    while answer.held and (part := next_part(x, answer, attempt, course)) is not None:
+    target, own = attempt.target, True
+    while parts.wanted and x.ending is None and not late(x) and not (x.stream and attempt.translation is None):
+        part = next_part(x, parts, course, target, own)
+        if part is None:
+            break
         await part.over
-        end(x, part)
-        if part.error is None:
-            attempt = part
+        end(x, part, parts.read)
+        error = part.error
+        if error is None:
+            attempt, target, own = part, part.target, True
             continue
-        if x.gone:
-            raise part.error
-        winner_last(x, attempt)
-        break
-    if not answer.finished:
-        if attempt.translation is None:
-            attempt.body += answer.cut_off()
-        else:
-            x.write(answer.cut_off())
+        step = course.part_failed(
+            part.target,
+            error,
+            content=part.committed,
+            started=part.started,
+            answered=part.status,
+            now=perf_counter(),
+            late=late(x),
+        )
+        if step is None or (step.pause and late(x, step.pause)):
+            break
+        if step.pause:
+            await x.pause(step.pause)
+        target, own = standing_in(x, step.target), False
+    if x.gone:
+        raise x.ending or SitsError(Code.CLIENT_CLOSED, "the client went away")
+    winner_last(x, attempt)
+    parts.close(attempt)
     return attempt
 
 
-def next_part(x: Exchange, answer: Continued, attempt: Attempt, course: Course) -> Attempt | None:
-    """The next part of an answer that was cut by its length, under way; None where nobody is to go on with it."""
-    target = attempt.target
-    if attempt.translation is None or x.gone or x.ending is not None or late(x) or len(answer.targets) >= MOST_PARTS:
-        return None
+def next_part(x: Exchange, parts: Parts, course: Course, target: Target, own: bool) -> Attempt | None:
+    """The next part of an answer that was cut by its length, under way; None where nobody is to go on with it. `own`: the target
+    gave the last part, and where it has no room for more the answer is as long as it can be."""
+    following: Target | None = target
     try:
-        if answer.onset("prefill" in target.capabilities).mode != "prefill" or not room(x, answer, target):
-            return None
-        return begin(x, course, target, Kind.CONTINUATION)
+        while following is not None:
+            lacking = parts.lacks(following)
+            if not lacking:
+                part = begin(x, course, following, Kind.CONTINUATION, parts)
+                if part is not None:
+                    return part
+            elif own:
+                return None
+            else:
+                x.skipped_targets.append((following.name, lacking))
+            own, skipped = False, course.skipped()
+            following = standing_in(x, skipped) if skipped is not None else None
     except SitsError:
-        return None
+        return None  # The answer is such that nobody can go on with it.
+    return None
 
 
 def standing_in(x: Exchange, target: Target) -> Target:
@@ -155,14 +176,15 @@ def standing_in(x: Exchange, target: Target) -> Target:
     return x.service.switches.instead(x.choice.name, target.name, x.table.targets, x.admitted) or target
 
 
-def begin(x: Exchange, course: Course, target: Target, kind: Kind) -> Attempt | None:
-    """Ask a target; None when its dialect has no words for the request, or it is to be left alone after all.
+def begin(x: Exchange, course: Course, target: Target, kind: Kind, parts: Parts | None = None) -> Attempt | None:
+    """Ask a target, of `parts` for the next of them; None when its dialect has no words for that, or it is to be left alone after
+    all.
 
     Raises:
         SitsError: the request is at fault; the answer so far cannot be gone on with.
     """
     try:
-        request, translate = prepare(x, target)
+        request, translate = prepare(x, target) if parts is None else prepare_part(x, target, parts)
     except SitsError as refusal:
         if refusal.code is not Code.UNSUPPORTED:
             raise
@@ -202,12 +224,17 @@ def left_alone(x: Exchange) -> frozenset[str]:
 def once(x: Exchange, target: Target) -> bytes:
     """The idempotency key of all tries of one target: what it has done for the first, it does not do again for the second."""
     given = x.request.headers.get(b"idempotency-key")
-    return given if given is not None else b"sits-%b-%b" % (x.trace.span_id.encode(), target.name.encode())
+    key = given if given is not None else b"sits-%b-%b" % (x.trace.span_id.encode(), target.name.encode())
+    # To go on with an answer is to ask for something else.
+    part = len(x.continued.targets) if x.continued is not None and x.continued.parts else 0
+    if x.resumed is not None:
+        part = x.resumed.parts
+    return b"%b-%d" % (key, part) if part else key
 
 
-def end(x: Exchange, attempt: Attempt) -> None:
+def end(x: Exchange, attempt: Attempt, read: Read | None = None) -> None:
     """An attempt is over: read what it amounts to, and what it says of its target."""
-    check(x, attempt)
+    check(x, attempt, read)
     error = attempt.error
     leave(x, attempt, error)
     first_ms = None
@@ -244,7 +271,7 @@ def leave(x: Exchange, attempt: Attempt, error: SitsError | None) -> None:
         usage = attempt.usage
         units = usage.output if usage is not None and usage.output is not None else 0
         first = attempt.first - attempt.sent if attempt.first else 0.0
-        state.ended(over, over - attempt.sent, attempt.among, True, first, float(units))
+        state.ended(over, over - attempt.sent, attempt.among, True, first, float(units), attempt.cold, attempt.warm)
         if x.facts is not None:
             x.service.standing.latencies.note(attempt.target.name, over - attempt.sent, over)
     elif ok is None or (error is not None and error.remedy is Remedy.FIX_REQUEST):
@@ -402,6 +429,19 @@ def prepare(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Transla
     return Outgoing(b"POST", path.encode(), outbound(x, extra), body, target.fixed), translate
 
 
+def prepare_part(x: Exchange, target: Target, parts: Parts) -> tuple[Outgoing, Callable[[], Translation] | None]:
+    """As `prepare`, for the next part of an answer.
+
+    Raises:
+        SitsError: as `prepare`; `stream_broken`, the answer so far cannot be gone on with.
+    """
+    prepared = parts.write(target)
+    if prepared is None:
+        return continuable(x, target)
+    headers = outbound(x, list(prepared.headers))
+    return Outgoing(b"POST", prepared.path.encode(), headers, prepared.body, target.fixed), None
+
+
 def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Translation] | None]:
     """As `prepare`, such that another target can go on where this one breaks off, or the same where it was cut by its length; a
     continuation goes on.
@@ -413,7 +453,7 @@ def continuable(x: Exchange, target: Target) -> tuple[Outgoing, Callable[[], Tra
         x.continued = Continued(x.ask(), x.client)
         x.continued.resumes = x.resumes is not None and can_resume(x.ask())
     answer, prefill = x.continued, "prefill" in target.capabilities
-    most = room(x, answer, target) if answer.held else None
+    most = room(x, answer, target) if answer.parts else None
     prepared, onset = answer.write(target.dialect, x.served(target), prefill=prefill, most=most)
     headers = outbound(x, list(prepared.headers))
     request = Outgoing(b"POST", prepared.path.encode(), headers, prepared.body, target.fixed)
@@ -440,8 +480,9 @@ def outbound(x: Exchange, extra: Headers) -> Headers:
     return [(b"traceparent", trace.traceparent()), (b"x-request-id", x.id_field), *extra]
 
 
-def check(x: Exchange, attempt: Attempt) -> None:
-    """What the ended attempt amounts to: explains an error, reads a whole answer, makes a stream of it where one was asked."""
+def check(x: Exchange, attempt: Attempt, read: Read | None) -> None:
+    """What the ended attempt amounts to: explains an error, reads a whole answer (by `read`, where it is a part of one), makes a
+    stream of it where one was asked."""
     attempt.over_at = perf_counter()
     if attempt.error is not None or attempt.translation is not None:
         return
@@ -452,6 +493,9 @@ def check(x: Exchange, attempt: Attempt) -> None:
             if unloaded(x, attempt) and error.remedy is Remedy.FIX_REQUEST:
                 # It is said to have the adapter: another one may have it indeed.
                 error.remedy = Remedy.TRY_ELSEWHERE
+            return
+        if read is not None:
+            read(x, attempt)
             return
         raw = attempt.body
         if x.operation in target.dialect.relays and x.continued is None:

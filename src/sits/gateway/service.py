@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,6 @@ from sits.state.ledger import Ledger
 from sits.state.limits import Limiter
 
 if TYPE_CHECKING:
-    from sits.gateway.attempt import Attempt
     from sits.gateway.counting import Fitness
     from sits.gateway.fitting import Chunks
     from sits.gateway.judging import Judging
@@ -73,6 +72,26 @@ Aside = Callable[[Request, Wire], None]
 class Service:
     """One process's gateway. `handle` is the `Handler` that the fronts call."""
 
+    # What is there only once it is declared, or started.
+    merging: Merging | None = None
+    """Units of routes that are merged and split, once the gateway has started."""
+    pressures: Pressures | None = None
+    """The policies that act under pressure, once one is declared."""
+    understanding: Understanding | None = None
+    """Reads what requests want, once a Domain is declared."""
+    fits: Callable[[Exchange, Fitness], Awaitable[Chunks | None]] | None = None
+    """Holds prompts against the windows of models."""
+    tokens: Tokens | None = None
+    """Counts prompts."""
+    outcomes: Outcomes | None = None
+    """What routes learn from."""
+    judging: Judging | None = None
+    """Asks models how good answers were."""
+    tracing: Tracing | None = None
+    """Records traffic, where Settings say so."""
+    later: Later | None = None
+    """Answers that are made later, once there is a store for them."""
+
     def __init__(
         self,
         table: Table,
@@ -102,25 +121,6 @@ class Service:
         self.breakers = standing.breakers
         self.switches = standing.switches
         standing.declare(table)
-        self.merging: Merging | None = None
-        """Units of routes that are merged and split, once the gateway has started."""
-        self.pressures: Pressures | None = None
-        """The policies that act under pressure, once one is declared."""
-        self.understanding: Understanding | None = None
-        """Reads what requests want, once a Domain is declared."""
-        self.fits: Callable[[Exchange, Fitness], Awaitable[Chunks | None]] | None = None
-        """Holds prompts against the windows of models."""
-        self.completes: Callable[[Exchange, Fitness, Attempt], Coroutine[None, None, None]] | None = None
-        self.tokens: Tokens | None = None
-        """Counts prompts."""
-        self.outcomes: Outcomes | None = None
-        """What routes learn from."""
-        self.judging: Judging | None = None
-        """Asks models how good answers were."""
-        self.tracing: Tracing | None = None
-        """Records traffic, where Settings say so."""
-        self.later: Later | None = None
-        """Answers that are made later, once there is a store for them."""
         self.before_drain: list[Callable[[], Awaitable[None]]] = []
         """What is to end before requests are waited for: they are its own."""
         self.sweep = sweep
@@ -158,11 +158,6 @@ class Service:
 
     def _shadowed(self, route: str, outcome: str) -> None:
         self.registry.shadows.series(route, outcome).value += 1
-
-    async def complete(self, x: Exchange, fitness: Fitness, attempt: Attempt) -> None:
-        """Go on with an answer that was cut by its length."""
-        if self.completes is not None:
-            await self.loop.create_task(self.completes(x, fitness, attempt))
 
     def renew(self, asked: Exchange, renewal: Renewal) -> None:
         """Ask anew, for nobody who waits, what a client has been answered."""

@@ -24,6 +24,7 @@ from sits.gateway.exchange import Exchange
 from sits.gateway.facts import SESSION
 from sits.gateway.overload import put_off
 from sits.gateway.pressing import relieve
+from sits.gateway.promise import callback_of
 from sits.gateway.quotas import reserve
 from sits.gateway.recall import Recall, RouteCache, not_cached
 from sits.gateway.remembering import Remembering
@@ -37,6 +38,7 @@ from sits.inner.errors import Code, SitsError
 from sits.inner.estimate import ask_tokens
 from sits.inner.event import Usage, Used
 from sits.resilience import colours
+from sits.resilience.callback import FIELD as CALLBACK
 from sits.resilience.qos.classes import HEADER as PRIORITY
 from sits.resilience.qos.classes import P0, priority_of
 from sits.resilience.qos.deadline import HEADER as TIMEOUT
@@ -52,7 +54,7 @@ STREAMED = frozenset(("chat", "completions", "responses", "messages"))
 LONGEST_NAME = 200
 """Characters of a requested name that are kept; names that exist are no longer."""
 JSON = b"application/json"
-OF_ANOTHER = frozenset(("piece", "part"))
+OF_ANOTHER = frozenset(("piece",))
 """What is a part of a request, and is allowed with that: its target is asked by its own name."""
 
 
@@ -159,7 +161,7 @@ def find(x: Exchange) -> None:
 
 
 def heed(x: Exchange, choice: Choice) -> Conduct:
-    """What the request and its route say of how it is to be dealt with: its time, its colour, its class.
+    """What the request and its route say of how it is to be dealt with: its time, its colour, its class, whom to call.
 
     Raises:
         SitsError: `invalid_request`, a header says what it cannot say, or the colour is missing.
@@ -172,6 +174,8 @@ def heed(x: Exchange, choice: Choice) -> Conduct:
         seconds = timeout_seconds(timeout)
         x.total = seconds if x.total is None else min(seconds, x.total)
     x.tint = colours.read(headers, conduct.colour_required)
+    if CALLBACK in headers:
+        callback_of(x)  # Also where nothing is put off: else it would be refused only when the answer is late.
     if conduct.shadow is not None and not x.behind:
         x.service.shadowing.draw(x, conduct.shadow)
     x.gate = conduct.gate

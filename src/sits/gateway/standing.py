@@ -20,6 +20,7 @@ from sits.resilience.qos.gate import Gate
 from sits.resilience.switch.divert import Switches
 from sits.resources.choosing import RouteRule, While
 from sits.resources.kinds import Model, SettingsSpec
+from sits.routing.beginnings import Beginnings
 from sits.routing.policies import TargetState, Usual
 from sits.routing.pool import LEFT_ALONE, NOBODY
 from sits.routing.rate import Rate
@@ -53,7 +54,7 @@ class Standing:
     """One process's. `now` is seconds of the monotonic clock."""
 
     __slots__ = (
-        "_registry", "_usual", "breakers", "clock", "costs", "gates", "heard", "latencies", "passing", "plugins", "rates",
+        "_registry", "_usual", "beginnings", "breakers", "clock", "costs", "gates", "heard", "latencies", "passing", "plugins", "rates",
         "rules", "schedulers", "states", "switches", "vitals",
     )  # fmt: skip
 
@@ -68,6 +69,8 @@ class Standing:
         """Which model servers give the colour of traffic back."""
         self.states: dict[str, TargetState] = {}
         """How busy and how quick each model is, by name."""
+        self.beginnings = Beginnings()
+        """Who has read which prompts."""
         self.rates: dict[str, Rate] = {}
         """How many requests a second come, by route."""
         self.rules: dict[tuple[str, str], RuleWatch] = {}

@@ -20,6 +20,7 @@ from sits.observe.redact import Redactor
 from sits.observe.trace_file import TraceFile
 from sits.observe.trace_sample import LONGEST_HEADER, Sample, headers_looked_at
 from sits.resources.tracing import TraceSpec
+from sits.routing.beginnings import Reading
 from sits.routing.plan import NOBODY, Choice
 from sits.routing.scheduling.base import Facts
 
@@ -64,14 +65,23 @@ class Tracing:
         """Whether this request is one of the sample; the same on every gateway."""
         return self._below >= _ALL or spread(request_id) < self._below
 
-    def taken(self, x: Exchange, choice: Choice, needs: frozenset[str], out: frozenset[str], draw: float, now: float) -> Sample:
+    def taken(
+        self,
+        x: Exchange,
+        choice: Choice,
+        needs: frozenset[str],
+        out: frozenset[str],
+        draw: float,
+        now: float,
+        reading: Reading | None = None,
+    ) -> Sample:
         """What is known just before the decision. `needs` has the capability of the endpoint in it; `draw` and `now` are those
         that are about to be used; of a request whose facts are gathered, they are those of the facts."""
         facts = x.facts
         known = facts is not None
         if facts is None:
             facts = Facts(x.operation, needs, x.request.headers, x.request.body)
-            facts.draw, facts.now = draw, now
+            facts.draw, facts.now, facts.reading = draw, now, reading
             facts.priority = x.priority
             facts.colour = "" if x.tint.plain else x.tint.colour
             if x.key is not None:

@@ -2,7 +2,8 @@
 
 A request looks, and waits at the most as long as its route lets it. The quick stage stands within a second or two; while the
 examples are embedded for the deep one, and where they cannot be, its verdicts stand. Until then, and where there is nothing to
-read by, a request is of none: nothing ever fails of this. A node without a Domain does nothing here.
+read by, a request is of none: nothing ever fails of this. A node without a Domain does nothing here. Another embedder is a change like one of
+the domains: what reads by the one before stays in force until all is made for it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 from sits.dialects.wanted import wanted
 from sits.engines.base import Engine
 from sits.engines.local.aside import aside
-from sits.gateway.substituting import embed, embedding_model
+from sits.gateway.embedding import BATCH, Embedder, followed
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 from sits.ports.vectors import Vectors
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from sits.state.cache.semantic.embedder import WordLlama
     from sits.state.intent.building import Built, Index
+    from sits.state.intent.embedders import Embed
     from sits.state.intent.nearest import Near, Nearest
     from sits.state.intent.reader import Reader
 
@@ -49,7 +51,9 @@ UNKNOWN = "unknown"
 NOTHING = Verdict(None, 0.0, "quick", "")
 """The verdict where nothing can be read."""
 DIMENSION = 384
-"""Numbers of an embedding of the built-in model."""
+"""Numbers of an embedding of the built-in model. Others say it with their first answer."""
+PROBE = "hello"
+"""What a declared model is asked to see how many numbers it answers with."""
 AGAIN_SECONDS = (1.0, 5.0, 60.0)
 """After how long what went wrong is tried again; the last one from then on."""
 
@@ -61,11 +65,13 @@ class Understanding:
     """Reads requests by the domains in force. Belongs to the loop that it is made in; `aclose` ends what it began."""
 
     __slots__ = (
+        "_asked",
         "_built",
         "_counted",
         "_data",
         "_domains",
-        "_engine",
+        "_embedder",
+        "_embedder_of",
         "_index",
         "_kept",
         "_nearest",
@@ -76,6 +82,7 @@ class Understanding:
         "_standing",
         "_state",
         "_task",
+        "_used",
         "_vectors",
         "active",
         "trouble",
@@ -84,16 +91,22 @@ class Understanding:
     def __init__(
         self,
         data: Path,
-        engine: Callable[[], Engine],
+        embedder: Callable[[], Embedder],
         vectors: Callable[[], Awaitable[Vectors]],
         *,
         index: Index | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`engine` is asked for the engine of `embedding_model` each time it is needed, `vectors` once for an index, which is
+        """`embedder` is asked for the one of the configuration in force with each `apply`, `vectors` once for an index, which is
         closed here. `index` as the count of examples says when not given. `sleep` is for tests."""
         self._data = data / "intent"
-        self._engine = engine
+        self._embedder_of = embedder
+        self._embedder: Embedder | None = None
+        """Whom the configuration wants."""
+        self._used: Embedder | None = None
+        """Whom requests are read by; another one while all is made anew."""
+        self._asked: Embed | None = None
+        """Embeddings as what reads takes them."""
         self._vectors: Vectors | Callable[[], Awaitable[Vectors]] = vectors
         self._index = index
         self._sleep = sleep
@@ -120,16 +133,16 @@ class Understanding:
     def apply(self, snapshot: Snapshot) -> None:
         """Read by this configuration as soon as it is ready; by the one before until then. Costs a comparison where the domains
         are as they were."""
-        domains = dict(snapshot.domains)
-        if domains == self._domains:
+        domains, embedder = dict(snapshot.domains), self._embedder_of()
+        if self._used is not None:
+            followed(self._used, embedder)
+        same = self._embedder is not None and followed(self._embedder, embedder)
+        if not same:
+            self._embedder = embedder
+        if domains == self._domains and (same or not domains):
             return
         self._domains = domains
-        if self._task is not None:
-            self._task.cancel()
-        self.trouble = ""
-        self._state = "building" if domains else "none"
-        self._progress = (0, 0)
-        self._task = asyncio.get_running_loop().create_task(self._follow(domains, self._task), name="understanding")
+        self._begin(domains)
 
     def look(self, body: bytes, operation: Operation) -> Verdict | None:
         """The verdict on a request as far as it can be had at once: kept, or quick and sure enough. None: `read` says."""
@@ -156,15 +169,16 @@ class Understanding:
             SitsError: `not_found`, no domains are in force, or their examples are not in the index yet; what the model or the
                 index failed of.
         """
-        if self._nearest is None or not self._kept:
+        if self._nearest is None or not self._kept or self._asked is None:
             raise SitsError(Code.NOT_FOUND, f"there are no examples to compare with: {self.trouble or self._state}")
-        rows = await self._embed([text])
+        rows = await self._asked([text])
         row = self._built.intent.levelled(text, rows[0]) if self._built is not None else rows[0]
         return await self._nearest.near(row, k)
 
     def engines(self) -> list[Engine]:
         """The engines that are to be kept for this."""
-        return [self._engine()] if self._domains else []
+        asked = {id(one): one for one in (self._embedder, self._used) if one is not None} if self._domains else {}
+        return [engine for one in asked.values() for engine in one.engines()]
 
     def status(self) -> dict[str, Any]:
         """What is in force and what is being made, for the status page."""
@@ -174,6 +188,7 @@ class Understanding:
             "trouble": self.trouble or (self._reader.trouble if self._reader is not None else ""),
             "declared": declared,
             "domains": list(built.intent.domains) if built is not None else declared if self._state == "quick" else [],
+            "embedder": self._embedder_status(),
             "examples": len(built.material.examples) if built is not None else 0,
             "embedded": {"done": self._progress[0], "of": self._progress[1]},
             "index": built.index if built is not None else None,
@@ -188,18 +203,27 @@ class Understanding:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await self._take(None, None)
+        await self._take(None, None, None, None)
         if not callable(self._vectors):
             await self._vectors.aclose()
 
     # Behind the scene
+
+    def _begin(self, domains: Mapping[str, Domain], after: float = 0.0) -> None:
+        """Make what reads by these domains and the wanted embedder, in place of what is being made."""
+        if self._task is not None:
+            self._task.cancel()
+        self.trouble = ""
+        self._state = "building" if domains else "none"
+        self._progress = (0, 0)
+        self._task = asyncio.get_running_loop().create_task(self._follow(domains, self._task), name="understanding")
 
     async def _follow(self, domains: Mapping[str, Domain], before: asyncio.Task[None] | None) -> None:
         """Make what reads by these domains, however often it has to be tried, and then the index of their examples."""
         if before is not None:
             await asyncio.gather(before, return_exceptions=True)
         if not domains:
-            await self._take(None, None)
+            await self._take(None, None, None, None)
             return
         await self._until_done(lambda: self._make(domains), "domains cannot be read by")
         if self._built is not None and self._state == "ready":
@@ -227,27 +251,39 @@ class Understanding:
     async def _make(self, domains: Mapping[str, Domain]) -> None:
         # numpy and its kin take a while to import.
         await aside(lambda: importlib.import_module("sits.state.intent.building"), "intent")
-        from sits.state.intent.building import build, build_quick, load_quick, load_tuning, restored
+        from sits.state.intent.building import EACH, build, build_quick, load_quick, load_tuning, restored
+        from sits.state.intent.embedders import laid, steady
         from sits.state.intent.material import material
         from sits.state.intent.reader import Reader
-        from sits.state.intent.shelf import Shelf
 
         quick = self._quick
         if quick is None:
             quick = self._quick = await aside(load_quick, "intent")
         tuning = await aside(lambda: load_tuning(self._data / "tuning.json"), "intent")
         given = await aside(lambda: material(domains), "intent")
-        shelf = Shelf(self._data, _model(), DIMENSION)
-        built = await restored(given, shelf, tuning, self._index)
-        if built is None:
+        embedder = self._embedder
+        assert embedder is not None
+        anew = not embedder.built_in
+        size = await self._size_kept(embedder)
+        built = None
+        if size is not None:
+            built = await restored(given, self._shelf(embedder, size), tuning, self._index, anew=anew)
+        if built is None or size is None:
             if self._built is None and self._standing != given.digest:
-                await self._take(Reader(await build_quick(given, quick, tuning), quick, None), None)
+                await self._take(Reader(await build_quick(given, quick, tuning), quick, None), None, None, None)
                 self._state, self._standing = "quick", given.digest
-            built = await build(given, quick, self._embed, shelf, tuning, self._index, self._tell)
+            size = DIMENSION if embedder.built_in else (await embedder.embed([PROBE])).shape[1]
+            embed, shelf = steady(embedder.name, embedder.embed, size), self._shelf(embedder, size)
+            each = BATCH if anew else EACH
+            built = await build(given, quick, embed, shelf, tuning, self._index, self._tell, anew=anew, each=each)
         self._tell(len(set(given.texts)), len(set(given.texts)))
-        await self._take(Reader(built.intent, quick, self._embed, votes=self._votes(built)), built)
+        asked = laid(steady(embedder.name, embedder.embed, size, self._change), built.seat)
+        await self._take(Reader(built.intent, quick, asked, votes=self._votes(built)), built, embedder, asked)
         self._state = "ready"
-        _log.info("requests are read by %d domains, %d examples", len(domains), len(built.material.examples))
+        _log.info(
+            "requests are read by %d domains, %d examples, %s of %d numbers",
+            len(domains), len(built.material.examples), embedder.name, size,
+        )  # fmt: skip
 
     def _tell(self, done: int, of: int) -> None:
         self._progress = done, of
@@ -255,20 +291,49 @@ class Understanding:
     async def _keep(self, built: Built) -> None:
         if callable(self._vectors):
             self._vectors = await self._vectors()
-        if self._nearest is None:
-            from sits.state.intent.nearest import Nearest
+        from sits.state.intent.nearest import Nearest
 
-            self._nearest = Nearest(self._vectors, _model(), DIMENSION)
-        written, removed = await self._nearest.keep(built.material, built.embeddings)
-        self._kept = True
+        assert self._used is not None
+        size = built.embeddings.shape[1]
+        # The name of the built-in one's is older than there being others; those say how many numbers they have.
+        model = self._used.weights if built.seat is None else f"{size}_{self._used.weights}"
+        nearest = Nearest(self._vectors, model, size)
+        written, removed = await nearest.keep(built.material, built.embeddings)
+        self._nearest, self._kept = nearest, True
         # The index has them; what reads has its own.
         self._built = msgspec.structs.replace(built, embeddings=built.embeddings[:0].copy())
         _log.info("the index of examples is up to date: %d written, %d removed", written, removed)
 
-    async def _take(self, reader: Reader | None, built: Built | None) -> None:
+    async def _size_kept(self, embedder: Embedder) -> int | None:
+        """How many numbers its embeddings have, as far as that is known without asking it."""
+        from sits.state.intent.shelf import size_kept
+
+        if embedder.built_in:
+            return DIMENSION
+        return await aside(lambda: size_kept(self._data, embedder.weights), "intent")
+
+    def _shelf(self, embedder: Embedder, size: int) -> Shelf:
+        from sits.state.intent.shelf import Shelf, sized
+
+        return Shelf(self._data, embedder.weights if embedder.built_in else sized(embedder.weights, size), size)
+
+    def _change(self) -> None:
+        """The model answers with embeddings of another size than those that requests are read by: make all anew, though not at
+        once, since there may be two models that take turns behind one address."""
+        if self._task is not None and self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._change_later(self._domains), name="understanding")
+
+    async def _change_later(self, domains: Mapping[str, Domain]) -> None:
+        await self._sleep(AGAIN_SECONDS[-1])
+        embedder = self._embedder
+        assert embedder is not None
+        await self._until_done(lambda: self._measure(embedder), "the embedding model cannot be asked")
+        await self._follow(domains, None)
+
+    async def _take(self, reader: Reader | None, built: Built | None, used: Embedder | None, asked: Embed | None) -> None:
         """Read by this from now on."""
         old, self._reader = self._reader, reader
-        self._built = built
+        self._built, self._used, self._asked = built, used, asked
         self._kept = False
         self.active = reader is not None
         if old is not None:
@@ -285,22 +350,17 @@ class Understanding:
 
         return votes
 
-    async def _embed(self, texts: Sequence[str]) -> Matrix:
-        """Embeddings by the gateway's own model, of length 1.
-
-        Raises:
-            SitsError: what its engine failed of.
-        """
-        import numpy as np
-
-        # The model refuses a NUL.
-        raw = await embed(self._engine(), [text.replace("\0", " ") for text in texts])
-        rows = np.frombuffer(b"".join(raw), "<f4").reshape(len(texts), -1)
-        if rows.shape[1] != DIMENSION:
-            raise SitsError(Code.UPSTREAM_BROKEN, f"embeddings have {rows.shape[1]} numbers, not {DIMENSION}")
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        scaled: Matrix = (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
-        return scaled
+    def _embedder_status(self) -> dict[str, Any] | None:
+        """Whom requests are read by, or are to be."""
+        embedder = self._used or self._embedder
+        if embedder is None:
+            return None
+        built = self._built
+        size = DIMENSION if embedder.built_in else None
+        if built is not None and built.seat is not None:
+            size = len(built.seat.mean)
+        wanted = self._embedder.name if self._embedder is not None else embedder.name
+        return {"name": embedder.name, "dimension": size, "built_in": embedder.built_in, "wanted": wanted}
 
     def _counts(self) -> dict[str, int]:
         return dict(self._counted) if self._reader is None else self._counts_of(self._reader)
@@ -326,9 +386,3 @@ def said_domain(headers: Mapping[bytes, bytes], known: Collection[str]) -> str |
     message = f"no domain is called {quoted(name)}" + (f"; {hint}" if hint else "")
     raise SitsError(Code.INVALID_REQUEST, message, param=HEADER.decode())
 
-
-def _model() -> str:
-    """The embedding model and its weights."""
-    local = embedding_model().spec.local
-    assert local is not None
-    return f"{embedding_model().metadata.name}-{(local.sha256 or '')[:8]}"

@@ -156,7 +156,13 @@ def _draw(draw: Draw) -> str:
     costs = ", ".join(f"{name} {_cost(cost)}" for (name, _), cost in zip(draw.weights, draw.seen, strict=True))
     if draw.policy == "hash":
         return f"chose {draw.chosen}: the nearest with room from {draw.number:.4f} on the ring (steps: {costs}){leaning}"
-    return f"chose {draw.chosen}: the least cost ({costs}){by}{leaning}"
+    return f"chose {draw.chosen}: the least cost ({costs}){by}{_read(draw)}{leaning}"
+
+
+def _read(draw: Draw) -> str:
+    """Who had read how much of the prompt before."""
+    known = [f"{name} {warm / draw.size:.0%}" for (name, _), warm in zip(draw.weights, draw.warm, strict=False) if warm]
+    return f"; of the prompt had been read before: {', '.join(known)}" if known else ""
 
 
 def _cost(cost: float) -> str:

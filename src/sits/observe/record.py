@@ -64,6 +64,10 @@ class Draw(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The first was drawn alike from all, to learn."""
     explore: float = 0.0
     """The share of requests that are."""
+    size: float = 0.0
+    """Bytes of the prompt, where the policy went by that and somebody had read some of it before."""
+    warm: tuple[float, ...] = ()
+    """How many of these each had read."""
 
 
 class Wish(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

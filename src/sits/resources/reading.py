@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from sits.resources.anchor import anchored, written
 from sits.resources.checks import resource_faults
 from sits.resources.conform import faults
 from sits.resources.document import Document, NotReadable
@@ -38,6 +39,8 @@ class Declared(msgspec.Struct, frozen=True):
     document: Document | None = None
     prefix: Path = ()
     """Where in the document the resource stands."""
+    base: pathlib.Path | None = None
+    """Folder of the configuration that it belongs to; that of its file when not given."""
 
     @property
     def kind(self) -> str:
@@ -55,8 +58,21 @@ class Declared(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> pathlib.Path | None:
-        """What relative paths in it are relative to; None when it did not come from a file."""
-        return pathlib.Path(self.file).absolute().parent if self.document else None
+        """What relative paths in it are relative to: the folder of its file, or the base of what did not come from a file."""
+        return pathlib.Path(self.file).absolute().parent if self.document else self.base
+
+    @property
+    def written(self) -> Resource:
+        """The resource with its relative paths relative to the base: the same wherever the configuration lies."""
+        if self.base is None or self.document is None:
+            return self.resource
+        folder = pathlib.Path(self.file).absolute().parent
+        return written(self.resource, os.path.relpath(folder, self.base))
+
+    @property
+    def anchored(self) -> Resource:
+        """The resource with its paths made absolute."""
+        return anchored(self.resource, self.folder)
 
     def problem(self, fault: Fault) -> Problem:
         """The fault with its place."""
@@ -70,6 +86,8 @@ class Reading(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     fingerprint: str = ""
     """Of names, sizes and times: equal as long as no file was touched."""
+    base: pathlib.Path | None = None
+    """What the paths of resources are relative to that come from no file: the folder of the configuration."""
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
@@ -79,6 +97,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
     """
     root = pathlib.Path(path)
     mark = fingerprint(root)
+    base = (root if root.is_dir() else root.parent).absolute()
     declared: list[Declared] = []
     problems: list[Problem] = []
     try:
@@ -89,14 +108,14 @@ def read(path: str | os.PathLike[str]) -> Reading:
         message = f"{len(paths)} files; {MAX_FILES} are read at the most"
         return Reading((), (Problem(str(root), 0, 0, "", message, "put several resources into one file"),), mark)
     for file in paths:
-        found, wrong = _read_file(file)
+        found, wrong = _read_file(file, base)
         declared += found
         problems += wrong
-    return Reading(tuple(declared), tuple(problems), mark)
+    return Reading(tuple(declared), tuple(problems), mark, base)
 
 
-def read_text(text: str, file: str) -> Reading:
-    """The resources of one text; it is JSON when `file` ends in `.json`, else YAML."""
+def read_text(text: str, file: str, base: pathlib.Path | None = None) -> Reading:
+    """The resources of one text; it is JSON when `file` ends in `.json`, else YAML. `base`: the folder of the configuration."""
     try:
         documents = read_json(text) if file.endswith(".json") else read_yaml(text)
     except NotReadable as error:
@@ -105,7 +124,7 @@ def read_text(text: str, file: str) -> Reading:
     problems: list[Problem] = []
     for document in documents:
         for value, prefix in _resources(document.value):
-            found, wrong = _resource(value, file, document, prefix)
+            found, wrong = _resource(value, file, document, prefix, base)
             if found is not None:
                 declared.append(found)
             problems += wrong
@@ -161,7 +180,7 @@ def _below(folder: pathlib.Path, seen: set[str]) -> Iterator[pathlib.Path]:
             yield entry
 
 
-def _read_file(file: pathlib.Path) -> tuple[Iterable[Declared], Iterable[Problem]]:
+def _read_file(file: pathlib.Path, base: pathlib.Path) -> tuple[Iterable[Declared], Iterable[Problem]]:
     try:
         if not file.is_file():
             return (), (Problem(str(file), 0, 0, "", "not a file that can be read", "remove it, or mend the link"),)
@@ -175,7 +194,7 @@ def _read_file(file: pathlib.Path) -> tuple[Iterable[Declared], Iterable[Problem
         text = decode(data)
     except NotReadable as error:
         return (), (Problem(str(file), *error.mark, "", error.message, error.hint),)
-    reading = read_text(text, str(file))
+    reading = read_text(text, str(file), base)
     return reading.declared, reading.problems
 
 
@@ -209,7 +228,9 @@ def _resources(value: Any) -> Iterator[tuple[Any, Path]]:
         yield value, ()
 
 
-def _resource(value: Any, file: str, document: Document | None, prefix: Path) -> tuple[Declared | None, list[Problem]]:
+def _resource(
+    value: Any, file: str, document: Document | None, prefix: Path, base: pathlib.Path | None = None
+) -> tuple[Declared | None, list[Problem]]:
     if _is_plain_pressure(value):
         value, document = _as_pressure(value), _as_spec(document, prefix)
     elif isinstance(value, dict) and value.get("kind") == INFERENCE_ROUTE:
@@ -229,7 +250,7 @@ def _resource(value: Any, file: str, document: Document | None, prefix: Path) ->
         resource: Resource = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         return None, [_problem(Fault((), str(error)), file, document, prefix)]
-    declared = Declared(resource, file, document, prefix)
+    declared = Declared(resource, file, document, prefix, base)
     return declared, [declared.problem(fault) for fault in resource_faults(resource)]
 
 

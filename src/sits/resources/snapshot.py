@@ -9,25 +9,29 @@ two things:
 - An alias is nobody else's name.
 
 The hash is that of the resources as they were declared, whatever the order of files, documents and keys; equal
-declarations give equal hashes on every node.
+declarations give equal hashes on every node. A relative path is hashed as a place below the folder of the configuration, so
+two gateways with the same configuration at different places agree; the snapshot's models and settings have it absolute.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
-from msgspec import structs
 
-from sits.resources.anchor import anchored_model, anchored_settings
+from sits.resources.anchor import needed
 from sits.resources.backends import members
 from sits.resources.checks import is_reference, resource_faults
 from sits.resources.checks_choosing import matches_of
+from sits.resources.checks_embedding import embedding
 from sits.resources.choosing import Backend, Match
 from sits.resources.domains import UNKNOWN, Domain
-from sits.resources.kinds import Key, Model, Resource, Route, Settings, SettingsSpec
+from sits.resources.keys import Key
+from sits.resources.kinds import Model, Resource, Route, Settings, SettingsSpec
 from sits.resources.plain import plain
 from sits.resources.problem import ConfigError, Fault, Path, Problem, did_you_mean, nearest, quoted
 from sits.resources.reading import Declared, Reading
@@ -50,6 +54,8 @@ class Resolved(msgspec.Struct, frozen=True):
     fallbacks: tuple[Model, ...]
     rules: tuple[tuple[tuple[Model, float], ...], ...] = ()
     """The same of each of the route's rules."""
+    digest: str = ""
+    """Of its models as they were written, where its answers are kept: gateways that share them have them by this."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -69,6 +75,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     pressures: Mapping[str, Pressure] = MappingProxyType({})
     domains: Mapping[str, Domain] = MappingProxyType({})
     """What requests may want, by name, in the order of their names."""
+    written: tuple[Resource, ...] = ()
+    """Everything as it was declared, with paths as they are hashed."""
 
     def nearest_name(self, name: str) -> str | None:
         """The known name that `name` was most likely meant to be."""
@@ -85,7 +93,7 @@ def compile(
     """The snapshot of the declared resources and those registered through the API.
 
     `secrets` also asks that every secret that is named is there. Paths in the snapshot's models are absolute: a relative one
-    is relative to the file that declares it.
+    is relative to the file that declares it, or, where it came from no file, to the base of what was read.
 
     Raises:
         ConfigError: every problem that was found.
@@ -109,7 +117,7 @@ def compile_reading(
 def _compile(
     reading: Reading, version: int, registered: Iterable[Resource | Declared], secrets: bool, judge: Judge | None = None
 ) -> Snapshot:
-    added = [_declared(resource, "(registered)") for resource in registered]
+    added = [_declared(resource, "(registered)", reading.base) for resource in registered]
     everything = [*reading.declared, *added]
     # What was read from a file has been through these rules; a bare resource has not.
     problems = [d.problem(fault) for d in everything if d.document is None for fault in resource_faults(d.resource)]
@@ -129,22 +137,22 @@ def _compile(
 
 
 def _snapshot(everything: Sequence[Declared], version: int) -> Snapshot:
-    anchored = {d.name: anchored_model(d.resource, d.folder) for d in everything if isinstance(d.resource, Model)}
-    routes = {d.name: d.resource for d in everything if isinstance(d.resource, Route)}
-    keys = {d.resource.spec.sha256: d.resource for d in everything if isinstance(d.resource, Key)}
-    own = (anchored_settings(d.resource.spec, d.folder) for d in everything if isinstance(d.resource, Settings))
-    settings = next(own, SettingsSpec())
+    written = tuple(one.written for one in everything)
+    here = [one.anchored for one in everything]
+    models = {one.metadata.name: one for one in here if isinstance(one, Model)}
+    routes = {one.metadata.name: one for one in here if isinstance(one, Route)}
     return Snapshot(
         version,
-        content_hash(d.resource for d in everything),
-        MappingProxyType(anchored),
+        content_hash(written),
+        MappingProxyType(models),
         MappingProxyType(routes),
-        MappingProxyType(keys),
-        settings,
-        MappingProxyType(_names(anchored, routes)),
-        MappingProxyType({d.name: d.resource for d in everything if isinstance(d.resource, Switch)}),
-        MappingProxyType({d.name: d.resource for d in everything if isinstance(d.resource, Pressure)}),
-        MappingProxyType(dict(sorted((d.name, d.resource) for d in everything if isinstance(d.resource, Domain)))),
+        MappingProxyType({one.spec.sha256: one for one in here if isinstance(one, Key)}),
+        next((one.spec for one in here if isinstance(one, Settings)), SettingsSpec()),
+        MappingProxyType(_names(models, routes, {one.metadata.name: one for one in written if isinstance(one, Model)})),
+        MappingProxyType({one.metadata.name: one for one in here if isinstance(one, Switch)}),
+        MappingProxyType({one.metadata.name: one for one in here if isinstance(one, Pressure)}),
+        MappingProxyType(dict(sorted((one.metadata.name, one) for one in here if isinstance(one, Domain)))),
+        written,
     )
 
 
@@ -158,10 +166,7 @@ def missing_secrets(resources: Iterable[Declared]) -> list[Problem]:
     """A problem for each reference whose secret is not there."""
     problems = []
     for declared in resources:
-        if not isinstance(declared.resource, Model):
-            continue
-        anchored = anchored_model(declared.resource, declared.folder)
-        for path, reference in _references(anchored):
+        for path, reference in _references(declared.anchored):
             try:
                 resolve(reference)
             except SecretError as error:
@@ -169,22 +174,26 @@ def missing_secrets(resources: Iterable[Declared]) -> list[Problem]:
     return problems
 
 
-def _declared(resource: Resource | Declared, file: str) -> Declared:
-    return resource if isinstance(resource, Declared) else Declared(resource, file)
+def absent(resources: Iterable[Declared]) -> list[Problem]:
+    """A problem for each file or folder that is named and is not there."""
+    return [
+        declared.problem(Fault(path, f"no file or folder at {place}", "put it there, or name another place"))
+        for declared in resources
+        for path, place in needed(declared.anchored)
+        if not os.path.exists(place)
+    ]
 
 
-def anchored(declared: Declared) -> Resource:
-    """The resource with its paths made absolute: as it may be read elsewhere than where its file lies."""
-    resource = declared.resource
-    if isinstance(resource, Settings):
-        return structs.replace(resource, spec=anchored_settings(resource.spec, declared.folder))
-    return anchored_model(resource, declared.folder) if isinstance(resource, Model) else resource
+def _declared(resource: Resource | Declared, file: str, base: pathlib.Path | None = None) -> Declared:
+    return resource if isinstance(resource, Declared) else Declared(resource, file, base=base)
 
 
-def _references(model: Model) -> Iterator[tuple[Path, str]]:
-    if model.spec.api_key is not None:
-        yield ("spec", "apiKey"), model.spec.api_key
-    for name, value in model.spec.headers.items():
+def _references(resource: Resource) -> Iterator[tuple[Path, str]]:
+    if not isinstance(resource, Model):
+        return
+    if resource.spec.api_key is not None:
+        yield ("spec", "apiKey"), resource.spec.api_key
+    for name, value in resource.spec.headers.items():
         if is_reference(value):
             yield ("spec", "headers", name), value
 
@@ -230,6 +239,9 @@ def _relations(everything: Sequence[Declared], *, whole: bool) -> Iterator[Probl
         for path, name, kind in _references_of(one.resource):
             if whole and name not in known[kind]:
                 yield one.problem(Fault(path, f"no {kind} {quoted(name)}", did_you_mean(name, known[kind])))
+        if isinstance(one.resource, Settings):
+            found = {name: d.resource for name, d in models.items() if isinstance(d.resource, Model)}
+            yield from map(one.problem, embedding(one.resource, found))
         # A key that was stored may name models that come and go; one in a file is checked.
         if isinstance(one.resource, Key) and one.document is not None:
             for index, name in enumerate(one.resource.spec.models or ()):
@@ -298,6 +310,8 @@ def _references_of(resource: Resource) -> Iterator[tuple[Path, str, str]]:
     elif isinstance(resource, Model) and resource.spec.semantics is not None:
         for index, name in enumerate(resource.spec.semantics.intents):
             yield (*spec, "semantics", "intents", index), name, "Domain"
+    elif isinstance(resource, Settings) and resource.spec.embedder is not None:
+        yield (*spec, "embedder", "model"), resource.spec.embedder.model, "Model"
     elif isinstance(resource, Domain):
         for index, name in enumerate(resource.spec.prefers.models):
             yield (*spec, "prefers", "models", index), name, "Model"
@@ -330,14 +344,18 @@ def _no_model(name: str, routes: Mapping[str, Declared]) -> str:
     return f"no Model {quoted(name)}"
 
 
-def _names(models: Mapping[str, Model], routes: Mapping[str, Route]) -> dict[str, Resolved]:
+def _names(models: Mapping[str, Model], routes: Mapping[str, Route], written: Mapping[str, Model]) -> dict[str, Resolved]:
     names = {name: Resolved(name, None, ((model, 1.0),), ()) for name, model in models.items()}
     for name, route in routes.items():
         backends = members(route.spec.backends, models)
         found = {model.metadata.name for model, _ in backends}
         fallbacks = tuple(models[fallback] for fallback in route.spec.fallbacks if fallback not in found)
         rules = tuple(members(rule.backends, models) for rule in route.spec.rules)
-        resolved = Resolved(name, route, backends, fallbacks, rules)
+        digest = ""
+        if route.spec.cache is not None:
+            asked = [*(model for model, _ in backends), *fallbacks]
+            digest = content_hash(written[model.metadata.name] for model in asked)
+        resolved = Resolved(name, route, backends, fallbacks, rules, digest)
         for word in (name, *route.spec.aliases):
             names[word] = resolved
     return names

@@ -41,7 +41,8 @@ class Status(msgspec.Struct, frozen=True):
 class Reloader:
     """Holds the snapshot in force. Not for several threads, except `prepare`, which only reads.
 
-    `registered` gives the resources that were registered through the API; it is asked each time.
+    `registered` gives the resources that were registered through the API; it is asked each time. `base` is what the paths of
+    these and of adopted ones are relative to, which come from no file: the folder of the configuration when not given.
     """
 
     def __init__(
@@ -51,12 +52,14 @@ class Reloader:
         registered: Callable[[], Iterable[Resource | Declared]] = tuple,
         secrets: bool = False,
         judge: Judge | None = None,
+        base: pathlib.Path | None = None,
     ) -> None:
         self.path = pathlib.Path(path)
         self.judge = judge
         """Says what is wrong with a snapshot as a whole, beside what the kinds themselves say."""
         self._registered = registered
         self._secrets = secrets
+        self._base = base.absolute() if base is not None else None
         self._reading = Reading((), ())
         self._seen: str | None = None
         self._snapshot: Snapshot | None = None
@@ -100,7 +103,8 @@ class Reloader:
 
     def prepare(self) -> Reading:
         """Read the files; changes nothing. This is the slow part and may run in a thread."""
-        return read(self.path)
+        reading = read(self.path)
+        return reading if self._base is None else msgspec.structs.replace(reading, base=self._base)
 
     def apply(self, reading: Reading, now: float) -> Status:
         """Swap to what was read, or keep the old and record why. Never raises for what the files hold."""
@@ -134,11 +138,14 @@ class Reloader:
 
     def adopt(self, declared: Sequence[Resource], origin: str, now: float) -> Snapshot:
         """Serve by these resources instead of the files, until a file changes; `origin` says in messages where they come from.
+        Their relative paths are relative to our own base, not to where they were declared.
 
         Raises:
             ConfigError: they cannot be used here; the old snapshot stays.
         """
-        reading = Reading(tuple(Declared(resource, origin) for resource in declared), (), self._seen or "")
+        base = self._reading.base
+        adopted = tuple(Declared(resource, origin, base=base) for resource in declared)
+        reading = Reading(adopted, (), self._seen or "", base)
         self._take(reading, now)
         return self.current
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsonschema_rs
 import msgspec
 
 from sits.inner.errors import Code, Remedy, SitsError
@@ -65,6 +64,9 @@ class Contract:
 def _compile(name: str, field: str, schema: dict[str, Any] | None) -> Any:
     if schema is None:
         return None
+    # 30 ms and 4 MiB to import, and few models declare a schema.
+    import jsonschema_rs
+
     try:
         return jsonschema_rs.validator_for(schema)
     except (ValueError, jsonschema_rs.ValidationError) as exc:

@@ -12,6 +12,7 @@ import msgspec
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import Route
+from sits.routing.beginnings import Reading
 from sits.routing.matching import Rule
 from sits.routing.pool import LEFT_ALONE, NOBODY, Picked, Pool, ring_place
 from sits.routing.rate import Rate
@@ -37,6 +38,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     first: str = ""
     """Who was chosen for the first place, whatever was put before it since."""
+    reading: Reading | None = None
+    """Who has read how much of the prompt, where anybody goes by that."""
 
     @property
     def rule(self) -> str:
@@ -59,6 +62,7 @@ class Choice:
         "pool",
         "pools",
         "rate",
+        "reads",
         "route",
         "rules",
         "thinks",
@@ -96,6 +100,8 @@ class Choice:
         """What every target can do: a request that needs no more is not filtered at all."""
         self.thinks = thinks or bool(rules) or any(one.scheduler is not None or one.name == "hash" for one in self.pools)
         """Whether more has to be known of a request than what it needs: `decide` is to be asked instead of `plan`."""
+        self.reads = any(one.reads for one in self.pools)
+        """Whether it goes by who has read how much of a prompt."""
         self._only = Plan(every[:attempts]) if len(pool.backends) == 1 and not self.thinks else None
 
     @property
@@ -107,8 +113,16 @@ class Choice:
     def name(self) -> str:
         return self.route.metadata.name if self.route is not None else self._every[0].name
 
-    def plan(self, operation: Operation, needs: frozenset[str], random: float, now: float, out: frozenset[str] = NOBODY) -> Plan:
-        """The targets to try, in order; those whose names are in `out` are left alone for now.
+    def plan(
+        self,
+        operation: Operation,
+        needs: frozenset[str],
+        random: float,
+        now: float,
+        out: frozenset[str] = NOBODY,
+        reading: Reading | None = None,
+    ) -> Plan:
+        """The targets to try, in order; those whose names are in `out` are left alone for now. `reading` is of the prompt.
 
         Raises:
             SitsError: `unsupported`, when no target has what the request needs.
@@ -127,10 +141,10 @@ class Choice:
         if not (pool.backends if kept is None else kept) and not fallbacks:
             if out:
                 # Those who can are all left alone: asked they are all the same, for nobody else can.
-                return self.plan(operation, needs, random, now)
+                return self.plan(operation, needs, random, now, NOBODY, reading)
             raise self._nobody(filtered)
-        targets, picked = pool.simply(kept, random, now)
-        return self._plan(targets, fallbacks, picked, filtered, pool, None)
+        targets, picked = pool.simply(kept, random, now, reading)
+        return self._plan(targets, fallbacks, picked, filtered, pool, None, reading)
 
     def decide(self, facts: Facts, out: frozenset[str] = NOBODY) -> Plan:
         """As `plan`, by all that is known of the request.
@@ -166,12 +180,12 @@ class Choice:
             kept = None
             if out or not facts.needs <= self.common:
                 kept = [i for i in range(len(pool.backends)) if _able(pool.backends[i], facts.needs, out, filtered)]
-            targets, picked = pool.simply(kept, facts.draw, facts.now)
+            targets, picked = pool.simply(kept, facts.draw, facts.now, facts.reading)
         if not targets and not fallbacks:
             if out:
                 return self.decide(facts)
             raise self._nobody(filtered)
-        return self._plan(targets, fallbacks, picked, filtered, pool, facts)
+        return self._plan(targets, fallbacks, picked, filtered, pool, facts, facts.reading)
 
     def _plan(
         self,
@@ -181,10 +195,11 @@ class Choice:
         filtered: Sequence[tuple[str, str]],
         pool: Pool,
         facts: Facts | None,
+        reading: Reading | None,
     ) -> Plan:
         if fallbacks:
             targets = tuple(dict.fromkeys((*targets, *fallbacks), None))
-        return Plan(targets[: self.attempts], picked, filtered, pool, facts, targets[0].name)
+        return Plan(targets[: self.attempts], picked, filtered, pool, facts, targets[0].name, reading)
 
     def _nobody(self, filtered: Sequence[tuple[str, str]]) -> SitsError:
         if not filtered:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from sits.routing.beginnings import Reading
 from sits.routing.leaning import NOWHERE, Leans
 from sits.routing.policies import POLICIES, BoundedHash, Policy, TargetState, place
 from sits.routing.policies.base import chosen
@@ -37,14 +38,18 @@ class Picked(msgspec.Struct, frozen=True):
     """The first one was drawn alike from all, to learn."""
     explore: float = 0.0
     """The share of requests whose first one is."""
+    size: float = 0.0
+    """Bytes of the prompt, where the policy goes by that."""
+    warm: Sequence[float] = ()
+    """How many of these each had read before."""
 
 
 class Pool:
     """The drawable backends of a route or of one of its rules, compiled."""
 
     __slots__ = (
-        "_by_name", "_explore", "_policy", "backends", "candidates", "leans", "name", "notes", "rule", "scheduler",
-        "spare", "states", "watch", "weights",
+        "_by_name", "_explore", "_names", "_policy", "backends", "candidates", "leans", "name", "notes", "reads", "rule",
+        "scheduler", "spare", "states", "watch", "weights",
     )  # fmt: skip
 
     def __init__(
@@ -77,11 +82,14 @@ class Pool:
         self.notes: bool = watch is not None or scheduler is not None
         """Whether it wants to know whom is asked, and what came of it."""
         self._explore: float = explore
+        self._names: tuple[str, ...] = tuple(target.name for target in self.backends)
         if policy == "hash":
             usual = sum(self.weights) / len(self.weights) if self.weights else 1.0
             self._policy: Policy = BoundedHash({target.state: target.name for target in self.backends}, bound, usual)
         else:
             self._policy = POLICIES["weighted" if policy == "scores" else policy]()
+        self.reads: bool = len(drawable) > 1 and reads(self._policy)
+        """Whether it wants to know who has read how much of a prompt."""
 
     def asked(self, facts: Facts | None, target: Target) -> None:
         """A target is being asked: scores that keep count hear of it. `answered` follows, exactly once."""
@@ -105,14 +113,18 @@ class Pool:
         """Choose by another policy, made from its own one: a replay has one that is told what was seen."""
         self._policy = policy_of(self._policy)
 
-    def simply(self, kept: Sequence[int] | None, draw: float, now: float) -> tuple[list[Target], Picked | None]:
+    def simply(
+        self, kept: Sequence[int] | None, draw: float, now: float, reading: Reading | None = None
+    ) -> tuple[list[Target], Picked | None]:
         """The backends in the order in which they are to be tried, by the policy alone. `kept` are the indices of those who may
         answer, two at the least or all."""
+        names: Sequence[str] = self._names
         if kept is None:
             backends: Sequence[Target] = self.backends
             weights: Sequence[float] = self.weights
             states: Sequence[TargetState] = self.states
         else:
+            names = [names[index] for index in kept]
             backends = [self.backends[index] for index in kept]
             weights = [self.weights[index] for index in kept]
             states = [self.states[index] for index in kept]
@@ -121,13 +133,17 @@ class Pool:
         explore = self._explore
         explored = draw < explore
         number = draw
+        size = 0.0
+        warm: Sequence[float] = ()
         if explored:
             first = min(int(draw / explore * len(backends)), len(backends) - 1)
             seen: list[float] = []
         else:
             if explore > 0.0:
                 number = min((draw - explore) / (1.0 - explore), HIGHEST)  # the quotient may be rounded up to 1
-            seen = self._policy.seen(states, weights, number, now)
+            if reading is not None and self.reads:
+                size, warm = reading.size, reading.warm(names)
+            seen = self._policy.seen(states, weights, number, now, size, warm)
             first = chosen(self._policy.way, seen, number)
         rest = [index for index in range(len(backends)) if index != first]
         if len(rest) > 1:
@@ -136,9 +152,8 @@ class Pool:
             else:
                 rest.sort(key=lambda index: -weights[index])
         order = [backends[first], *[backends[index] for index in rest]]
-        return order, Picked(
-            self.name, tuple(zip(backends, weights, strict=True)), number, seen, explored=explored, explore=explore
-        )
+        weighed = tuple(zip(backends, weights, strict=True))
+        return order, Picked(self.name, weighed, number, seen, None, "", explored, explore, size, warm)
 
     def scheduled(self, facts: Facts, out: frozenset[str]) -> tuple[list[Target], Picked]:
         """The same by filters, and by scores or the policy. Of those whom the request leans to, the first that leaves somebody
@@ -159,11 +174,17 @@ class Pool:
         if self.name == "scores" or len(decision.kept) < 2:
             found = [self.backends[index] for index in order]
             return found, Picked(self.name, weighed, facts.draw, (), decision, leaning, decision.explored, self._explore)
-        targets, picked = self.simply(sorted(kept), facts.draw, facts.now)
+        targets, picked = self.simply(sorted(kept), facts.draw, facts.now, facts.reading)
         later = [self.backends[index] for index in order if index not in kept] if leaning else []
         if picked is None:
             return [*targets, *later], Picked(self.name, weighed, facts.draw, (), decision, leaning, explore=self._explore)
         return [*targets, *later], msgspec.structs.replace(picked, decision=decision, leaning=leaning)
+
+
+def reads(policy: Policy) -> bool:
+    """Whether it goes by the prompt. By name, as `way_of`."""
+    name = "reads"
+    return bool(getattr(policy, name))
 
 
 def ring_place(by: str, facts: Facts, header: bytes) -> float:

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from sits.inner.errors import Code, SitsError
-from sits.resources.kinds import Key, KeySpec
+from sits.resources.keys import Key, KeySpec
 from sits.resources.reliability import Priority
 from sits.resources.vocabulary import Metadata
 

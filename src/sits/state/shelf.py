@@ -7,7 +7,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from sits.inner.errors import Code, SitsError
-from sits.resources.kinds import Key, Model
+from sits.resources.keys import Key
+from sits.resources.kinds import Model
 from sits.state.database import Database
 
 R = TypeVar("R", Model, Key)

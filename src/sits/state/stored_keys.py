@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sits.resources.kinds import Key
+from sits.resources.keys import Key
 from sits.state.database import Database
 from sits.state.shelf import Kept, Shelf
 

@@ -19,7 +19,7 @@ from sits.engines.local.residents import Plan, plan
 from sits.engines.remote import RemoteEngine, parse_address
 from sits.inner.errors import SitsError
 from sits.inner.sweep import Sweep
-from sits.resources.kinds import LocalSpec
+from sits.resources.local import LocalSpec
 
 T = TypeVar("T")
 CACHE = Path(os.environ.get("SITS_TEST_MODELS", Path(__file__).parents[3] / ".cache" / "models"))

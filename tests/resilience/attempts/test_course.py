@@ -76,6 +76,45 @@ def test_who_is_next(code: Code, rules: dict[str, Any], how: dict[str, Any], exp
     assert (None if step is None else (step.target.name, step.kind)) == expected
 
 
+PARTS = {
+    "failed before content: the next": (Code.UPSTREAM_BROKEN, {}, {"started": True}, ("b", Kind.NEXT)),
+    "rate limited: the next": (Code.UPSTREAM_RATE_LIMITED, {}, {"started": True, "answered": 429}, ("b", Kind.NEXT)),
+    "not started, and the same may be asked again": (
+        Code.UPSTREAM_UNREACHABLE, {"retry": RetrySpec(same=1)}, {"started": False}, ("a", Kind.AGAIN),
+    ),
+    "may have started, and only what did not may be sent again": (
+        Code.UPSTREAM_TIMEOUT, {"retry": RetrySpec(resend="unstarted")}, {"started": True}, None,
+    ),
+    "too long: a larger one only": (Code.CONTEXT_TOO_LONG, {}, {"started": True, "answered": 400}, ("c", Kind.LARGER)),
+    "refused, though the request was right before: the next": (
+        Code.UPSTREAM_REJECTED, {}, {"started": True, "answered": 400}, ("b", Kind.NEXT),
+    ),
+    "refused too late: nobody": (Code.UPSTREAM_REJECTED, {}, {"started": True, "answered": 400, "late": True}, None),
+    "broken after content: the next, whatever the route says of others": (
+        Code.STREAM_BROKEN, {}, {"started": True, "content": True}, ("b", Kind.CONTINUATION),
+    ),
+    "a fault of the request after content: nobody": (
+        Code.UPSTREAM_REJECTED, {}, {"started": True, "content": True}, None,
+    ),
+    "broken after content, too late: nobody": (
+        Code.STREAM_STALLED, {}, {"started": True, "content": True, "late": True}, None,
+    ),
+    "the client has gone in mid content: nobody": (Code.CLIENT_CLOSED, {}, {"started": True, "content": True}, None),
+    "the client has gone: nobody": (Code.CLIENT_CLOSED, {}, {"started": True}, None),
+    "the gateway drains: nobody": (Code.DRAINING, {}, {"started": True}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "rules", "how", "expected"), [pytest.param(*row, id=name) for name, row in PARTS.items()])
+def test_who_goes_on_with_a_part_that_failed(
+    code: Code, rules: dict[str, Any], how: dict[str, Any], expected: tuple[str, Kind] | None
+) -> None:
+    course = Course(Rules(**rules), (A, B, C))
+    assert course.begin() is A
+    step = course.part_failed(A, error(code), **{"content": False, **how})
+    assert (None if step is None else (step.target.name, step.kind)) == expected
+
+
 def test_a_server_that_says_when_is_waited_for_only_when_nobody_else_is_left() -> None:
     busy = error(Code.UPSTREAM_RATE_LIMITED, retry_after=2.0)
     course = Course(Rules(RetrySpec(same=1)), (A, B))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import shutil
-import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,8 @@ import pytest
 import uvloop
 from pressure_rig import Running, target
 
-from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
+from prometheus_server import SERVERS, Opened, Said
+from sits.engines.scripted import AGAIN, READ, ScriptedServer, answer
 from sits.inner.errors import Code, SitsError
 from sits.resilience.pressure.asking import ASK_SECONDS, LONGEST, Asked, get
 from sits.resilience.pressure.exposition import figures_of, query_value
@@ -260,59 +258,16 @@ def test_what_the_gateway_and_the_machine_know_is_read_once_a_round(tmp_path: Pa
 
 # Prometheus: a server that answers as a real one did, and the real one where it is installed.
 
-REFUSED = (
-    '{"status":"error","errorType":"bad_data","error":"invalid parameter \\"query\\": 1:8: parse error: expected type scalar '
-    'in call to function \\"vector\\", got instant vector"}'
-)
-RECORDED = {
-    "vector%28set%29": (400, REFUSED),
-    "vector%280.97%29": (
-        200,
-        '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1795992145.625,"0.97"]}]}}',
-    ),
-    "nothing_of_that_name": (200, '{"status":"success","data":{"resultType":"vector","result":[]}}'),
-}
+REFUSED = 'invalid parameter "query": 1:8: parse error: expected type scalar in call to function "vector", got instant vector'
+RECORDED: dict[str, Said] = {"vector(set)": REFUSED, "vector(0.97)": ["0.97"], "nothing_of_that_name": []}
 """What Prometheus 2.42 answers to these queries."""
 
 
-@contextlib.asynccontextmanager
-async def recorded(folder: Path) -> AsyncIterator[str]:
-    """A server that says what one said before."""
-
-    def say(request: Received) -> bytes:
-        status, body = RECORDED[request.path.removeprefix("/api/v1/query?query=")]
-        return answer(status, body.encode())
-
-    async with ScriptedServer([READ, say, AGAIN]) as server:
-        yield server.url
-
-
-@contextlib.asynccontextmanager
-async def real(folder: Path) -> AsyncIterator[str]:
-    """A Prometheus of its own, that scrapes nothing."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
-    config = folder / "prometheus.yml"
-    config.write_text("global: {}\n")
-    options = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={place}"]
-    quiet = asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec("prometheus", *options, stdout=quiet, stderr=quiet)
-    try:
-        yield f"http://{place}"
-    finally:
-        process.kill()
-        await process.wait()
-
-
-SERVERS = [recorded, real] if shutil.which("prometheus") else [recorded]
-
-
 @pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.__name__)
-def test_prometheus_is_asked_and_what_it_says_is_read(server: Any, tmp_path: Path) -> None:
+def test_prometheus_is_asked_and_what_it_says_is_read(server: Opened, tmp_path: Path) -> None:
     async def story(running: Running) -> None:
         now = 0.0
-        async with server(tmp_path) as url:
+        async with server(tmp_path, RECORDED) as url:
             source = readings(running, lambda: now)
             good, empty, wrong = "prometheus:vector(0.97)", "prometheus: nothing_of_that_name", "prometheus:vector(set)"
             source.want({good, empty, wrong}, {}, url, None)
@@ -330,4 +285,4 @@ def test_prometheus_is_asked_and_what_it_says_is_read(server: Any, tmp_path: Pat
 
 
 ABSENT = "the query has no result"
-TOLD = "the query was refused: " + json.loads(REFUSED)["error"]
+TOLD = f"the query was refused: {REFUSED}"

@@ -18,7 +18,7 @@ from sits.resources.vocabulary import Metadata
 from sits.routing.policies import POLICIES, BoundedHash, place
 from sits.routing.policies.fit import Tightest
 from sits.routing.policies.state import TargetState, Usual
-from sits.routing.scheduling.affinity import EDGES, Beginnings, PrefixAffinity, beginnings
+from sits.routing.scheduling.affinity import PrefixAffinity
 from sits.routing.scheduling.base import Candidate, Facts, Made, Score
 from sits.routing.scheduling.builtin import SCORES
 from sits.routing.scheduling.fitting import TightestFit
@@ -392,16 +392,6 @@ def test_no_more_beginnings_are_remembered_than_is_said(bodies: list[int], cap: 
         assert len(score.memory) <= cap
 
 
-def test_what_was_used_lately_is_remembered_rather_than_what_was_not() -> None:
-    memory = Beginnings(8)
-    bit = memory.bit("m0")
-    for digest in range(1, 100):
-        memory.learn(digest, bit)
-        memory.learn(7_000_000, bit)
-    assert memory.who(7_000_000) == bit
-    assert memory.who(1) == 0
-
-
 def test_what_was_learned_goes_on_under_another_configuration() -> None:
     candidates = under_way(0, 0, 0)
     old = make("prefix-affinity", candidates)
@@ -410,15 +400,6 @@ def test_what_was_learned_goes_on_under_another_configuration() -> None:
     fewer[0].name = "m2"
     new = make("prefix-affinity", fewer, before=[old])
     assert points(new, fewer, facts(b"y" * 512)) == [100.0, 0.0]
-
-
-def test_a_digest_stands_for_all_bytes_up_to_its_edge() -> None:
-    one = facts(b"a" * 256 + b"b" * 300)
-    assert len(beginnings(one)) == 2
-    assert beginnings(facts(one.body + b"more" * 100))[:2] == beginnings(one)
-    assert beginnings(facts(b"c" + one.body[1:]))[1] != beginnings(one)[1]
-    assert len(beginnings(facts(b"a" * 100_000))) == len(EDGES)
-    assert beginnings(facts(b"a" * 255)) == []
 
 
 def test_a_session_is_where_policy_hash_would_send_it() -> None:

@@ -128,6 +128,32 @@ def test_a_drained_segment_is_gone_and_the_one_in_use_stays(tmp_path: Path) -> N
     ledger.close()
 
 
+def resident(path: Path) -> int:
+    """KiB of a mapped file that this process holds in memory, as proc(5) tells it."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(maxsplit=1)[0]:
+            inside = line.endswith(str(path))
+        elif inside and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found
+
+
+def test_a_segment_holds_no_memory_of_what_the_table_has(tmp_path: Path) -> None:
+    ledger = opened(tmp_path, open_table(tmp_path), segment_bytes=1 << 21)
+    written = [entry(number) for number in range(2 * MOST)]
+    for one in written[:-3]:
+        ledger.write(one)
+    (path,) = files(tmp_path)
+    assert resident(path) > 256
+    ledger.tick()
+    assert resident(path) <= 64  # The page that is being written, and those that the kernel maps around it.
+    for one in written[-3:]:
+        ledger.write(one)
+    ledger.close()
+    assert held(tmp_path) == written
+
+
 def test_the_thread_drains_by_itself(tmp_path: Path) -> None:
     ledger = opened(tmp_path, open_table(tmp_path), tick_seconds=0.01)
     ledger.start()

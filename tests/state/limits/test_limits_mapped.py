@@ -225,6 +225,30 @@ def test_a_file_that_is_not_ours_is_named_and_left(tmp_path: Path, content: byte
     assert (tmp_path / "table").read_bytes() == content
 
 
+def resident(path: Path) -> int:
+    """KiB of a mapped file that this process holds in memory, as proc(5) tells it."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(maxsplit=1)[0]:
+            inside = line.endswith(str(path))
+        elif inside and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found
+
+
+def test_slots_that_nobody_uses_take_no_memory_also_once_columns_were_cleared(tmp_path: Path) -> None:
+    first = mapped_limits(tmp_path)
+    limits = [Limit(f"tokens:{number}", 1000, 60.0) for number in range(8)]
+    held(first, limits, [7] * 8)
+    second = mapped_limits(tmp_path)
+    assert isinstance(first._lines, MappedLines)
+    first._lines._abandon()
+    assert drive(second.sweep(NOW)) == 1
+    assert resident(tmp_path / FOLDER / mapped.FILE) < 2048
+    assert figures(second, *limits) == [(0, 0)] * 8
+    drive(second.aclose())
+
+
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     with pytest.raises(SitsError, match="data"):

@@ -23,7 +23,8 @@ from sits.engines.local.engine import LocalEngine
 from sits.engines.local.fetch import fetch
 from sits.inner.ask import Ask
 from sits.resources.context import TokenizerSpec
-from sits.resources.kinds import LocalSpec, Metadata, Model, ModelSpec
+from sits.resources.kinds import Metadata, Model, ModelSpec
+from sits.resources.local import LocalSpec
 from sits.routing.target import Target
 from sits.state.tokens.reader import Reader, load
 

@@ -31,7 +31,7 @@ from sits.engines.local.hosting import HostSpec
 from sits.engines.local.lease import idle_since, living, read
 from sits.engines.local.source import BadSource, parse_all
 from sits.inner.errors import Code, SitsError
-from sits.resources.kinds import LocalSpec
+from sits.resources.local import LocalSpec
 
 log = logging.getLogger("sits.local")
 

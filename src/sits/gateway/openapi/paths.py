@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sits.gateway.openapi import behind, examples, refusals, registry, routing, sessions, switching
+from sits.gateway.openapi.headers import HEADERS
 from sits.gateway.openapi.shapes import STRING, Schema, either, ref
 from sits.inner.errors import Code
 
@@ -16,32 +17,6 @@ PLAIN = "text/plain"
 OPENMETRICS = "application/openmetrics-text"
 JSON = "application/json"
 CREDENTIALS: Sequence[Mapping[str, Sequence[str]]] = [{"bearer": []}, {"apiKey": []}]
-
-
-def _header(name: str, description: str, example: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "description": description, "schema": STRING, "example": example}
-
-
-TOKEN = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}
-HEADERS = (
-    _header(
-        "x-request-id", "The client's own id of this request: 1 to 128 visible ASCII characters, else one is made.", "job-7.3"
-    ),
-    _header(
-        "traceparent",
-        "The client's span (W3C Trace Context); one that is not valid is ignored.",
-        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-    ),
-    _header("x-sits-fallback", "`off`: ask the first target only.", "off"),
-    {**_header("x-traffic-color", "The colour of this traffic, for every hop.", "green"), "schema": TOKEN},
-    {**_header("x-experiment-id", "The experiment that it belongs to, for every hop.", "exp-8"), "schema": TOKEN},
-    _header(
-        "x-sits-callback",
-        "Where an answer that is made later is to be sent, by POST; it begins with one of `qos.callbacks` in Settings.",
-        "https://hooks.example.com/sits/in",
-    ),
-)
-"""What every request to a model may say besides its body."""
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -47,9 +47,9 @@ FINDING = (
 )  # fmt: skip
 
 
-def schemas() -> dict[str, Schema]:
-    """Of the registry's pages, and of the page of units."""
-    found = record(
+def _found() -> Schema:
+    """A service that a search has found."""
+    return record(
         {
             "name": FILLED,
             "cosine": said(NUMBER, "Of its card to the query, calibrated: unrelated texts are about 0."),
@@ -57,7 +57,11 @@ def schemas() -> dict[str, Schema]:
             "grade": one_of(GRADES),
         }
     )
-    standing = record(
+
+
+def _standing() -> Schema:
+    """How a service is graded."""
+    return record(
         {
             "grade": one_of(GRADES),
             "pool": said(FILLED, "The label of the pool that it belongs in."),
@@ -66,7 +70,11 @@ def schemas() -> dict[str, Schema]:
             "best_cosine": said(nullable(NUMBER), "Of the queries of the last day."),
         }
     )
-    service = record(
+
+
+def _service() -> Schema:
+    """A row of the registry."""
+    return record(
         {
             "name": FILLED,
             "origin": one_of(ORIGINS),
@@ -76,10 +84,14 @@ def schemas() -> dict[str, Schema]:
             "labels": {"type": "object", "additionalProperties": STRING},
             "address": STRING,
             "healthy": said(nullable(BOOLEAN), "What the other registry said when it was read."),
-            "standing": said(nullable(standing), "Where services are graded."),
+            "standing": said(nullable(_standing()), "Where services are graded."),
         }
     )
-    unit = record(
+
+
+def _unit() -> Schema:
+    """Backends that merge and split."""
+    return record(
         {
             "worker": COUNT,
             "route": FILLED,
@@ -94,17 +106,21 @@ def schemas() -> dict[str, Schema]:
             "timing": record({name: nullable(NUMBER) for name in ("merge", "drain", "split")}),
         }
     )
+
+
+def schemas() -> dict[str, Schema]:
+    """Of the registry's pages, and of the page of units."""
     return {
         "ServiceQuery": form(FindQuery),
         "ServicesFound": record(
             {
                 "object": STRING,
-                "data": listed(found),
+                "data": listed(_found()),
                 "left_out": said(nullable(STRING), "Why meaning was not asked, where it was not."),
             }
         ),
-        "ServiceList": record({"object": STRING, "data": listed(service), "has_more": BOOLEAN, "next": nullable(STRING)}),
+        "ServiceList": record({"object": STRING, "data": listed(_service()), "has_more": BOOLEAN, "next": nullable(STRING)}),
         "ServiceImport": form(Import),
         "ServicesImported": record({"origin": one_of(ORIGINS), "entries": COUNT, "removed": COUNT}),
-        "UnitsList": record({"data": listed(unit)}),
+        "UnitsList": record({"data": listed(_unit())}),
     }

@@ -1,4 +1,4 @@
-"""Schemas of `/v1/admin/breakers` and `/v1/admin/gates`, from the forms that the pages answer with."""
+"""Schemas of `/v1/admin/breakers`, `/v1/admin/gates` and `/v1/admin/pressures`, from the forms that the pages answer with."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from sits.gateway.openapi.shapes import BOOLEAN, COUNT, FILLED, NUMBER, STRING, 
 
 STATES = ("closed", "open", "half-open", "resting")
 WHY = ("row", "success", "p99", "outlier", "probe", "time", "proofs", "rest", "rested", "declared")
+CLASSES: Schema = {"type": "array", "items": COUNT, "minItems": 3, "maxItems": 3, "description": "By class, P0 first."}
 
 
-def schemas() -> dict[str, Schema]:
-    """Of the pages of breakers and gates."""
-    breaker = record(
+def _breaker() -> Schema:
+    """How the breaker of a model stands."""
+    return record(
         {
             "worker": said(COUNT, "The worker process that it belongs to: each has its own."),
             "name": said(FILLED, "The model."),
@@ -32,7 +33,11 @@ def schemas() -> dict[str, Schema]:
             "since": said(NUMBER, "Unix seconds of the last change."),
         }
     )
-    change = record(
+
+
+def _change() -> Schema:
+    """A breaker that has changed its state."""
+    return record(
         {
             "worker": COUNT,
             "name": FILLED,
@@ -45,21 +50,28 @@ def schemas() -> dict[str, Schema]:
             "at": NUMBER,
         }
     )
-    classes = {"type": "array", "items": COUNT, "minItems": 3, "maxItems": 3, "description": "By class, P0 first."}
-    gate = record(
+
+
+def _gate() -> Schema:
+    """Who is inside a route or a model, and who waits."""
+    return record(
         {
             "worker": COUNT,
             "name": said(FILLED, "The route or model."),
             "limit": said(COUNT, "Requests that may be inside, as found."),
             "inside": COUNT,
-            "waiting": classes,
-            "arrived": classes,
-            "shed": classes,
+            "waiting": CLASSES,
+            "arrived": CLASSES,
+            "shed": CLASSES,
             "overloaded": BOOLEAN,
             "pace": said(NUMBER, "Requests a second that leave."),
         }
     )
-    pressure = record(
+
+
+def _pressure() -> Schema:
+    """How a Pressure resource stands."""
+    return record(
         {
             "worker": COUNT,
             "name": FILLED,
@@ -77,7 +89,11 @@ def schemas() -> dict[str, Schema]:
             "notes": said(listed(STRING), "What of the policy is not followed, and why."),
         }
     )
-    acted = record(
+
+
+def _acted() -> Schema:
+    """A Pressure that has begun to act, or ended."""
+    return record(
         {
             "worker": COUNT,
             "name": FILLED,
@@ -88,8 +104,12 @@ def schemas() -> dict[str, Schema]:
             "at": NUMBER,
         }
     )
+
+
+def schemas() -> dict[str, Schema]:
+    """Of the pages of breakers, gates and pressure."""
     return {
-        "PressureList": record({"data": listed(pressure), "changes": said(listed(acted), "The last ones, newest first.")}),
-        "BreakerList": record({"data": listed(breaker), "changes": said(listed(change), "The last ones, newest first.")}),
-        "GateList": record({"data": listed(gate)}),
+        "PressureList": record({"data": listed(_pressure()), "changes": said(listed(_acted()), "The last ones, newest first.")}),
+        "BreakerList": record({"data": listed(_breaker()), "changes": said(listed(_change()), "The last ones, newest first.")}),
+        "GateList": record({"data": listed(_gate())}),
     }

@@ -42,6 +42,8 @@ VERSION: Schema = {"type": "integer", "minimum": 1, "maximum": LARGEST_NUMBER}
 CLOCK: Schema = {"type": "object", "additionalProperties": COUNT}
 CONTEXT: Schema = {"type": "object", "additionalProperties": VALUE}
 UPDATES: Schema = {"type": "object", "additionalProperties": nullable(VALUE)}
+COUNTED = said(COUNT, "How many changes it has had.")
+KEPT_WHERE = said(one_of(("synced", "pending")), "`pending`: kept in this gateway's data folder until the store is back.")
 
 
 def _query(name: str, description: str, schema: Schema) -> dict[str, Any]:
@@ -151,30 +153,16 @@ def _conflict() -> Schema:
     )
 
 
-def _answered() -> dict[str, Schema]:
-    state = said(one_of(("synced", "pending")), "`pending`: kept in this gateway's data folder until the store is back.")
-    version = said(COUNT, "How many changes it has had.")
-    snapshot = record({"version": COUNT, "clock": CLOCK, "context": CONTEXT})
-    change = record(
-        {
-            "session_id": STRING,
-            "version": VERSION,
-            "updates": said(UPDATES, "What took effect."),
-            "id": STRING,
-            "node": STRING,
-            "clock": CLOCK,
-            "at": said(NUMBER, "Unix seconds."),
-            "fork": said(BOOLEAN, "Its writer did not know of the change before it."),
-        }
-    )
+def _session() -> dict[str, Schema]:
+    """A session whole."""
     return {
         "Session": record(
             {
                 "id": STRING,
                 "object": const("session"),
-                "version": version,
+                "version": COUNTED,
                 "clock": said(CLOCK, "What this version has seen: changes by gateway."),
-                "state": state,
+                "state": KEPT_WHERE,
                 "owner": said(nullable(STRING), "The gateway that has it; null when the lease has ended."),
                 "lease_expires_at": said(NUMBER, "Unix seconds."),
                 "fence": said(COUNT, "Rises with every owner."),
@@ -188,12 +176,18 @@ def _answered() -> dict[str, Schema]:
             }
         ),
         "SessionDeleted": record({"id": STRING, "object": const("session"), "deleted": {"const": True}}),
+    }
+
+
+def _written() -> dict[str, Schema]:
+    """What became of a change."""
+    return {
         "SessionChange": record(
             {
                 "session_id": STRING,
                 "version": said(VERSION, "Provisional while it is pending."),
                 "clock": CLOCK,
-                "state": state,
+                "state": KEPT_WHERE,
                 "repeated": said(BOOLEAN, "It had been kept before."),
                 "conflict": nullable(ref("SessionConflict")),
             }
@@ -214,10 +208,29 @@ def _answered() -> dict[str, Schema]:
         ),
         "SessionConflict": _conflict(),
         "SessionConflictList": record({"object": const("list"), "data": listed(ref("SessionConflict"))}),
+    }
+
+
+def _read() -> dict[str, Schema]:
+    """The changes after a version."""
+    snapshot = record({"version": COUNT, "clock": CLOCK, "context": CONTEXT})
+    change = record(
+        {
+            "session_id": STRING,
+            "version": VERSION,
+            "updates": said(UPDATES, "What took effect."),
+            "id": STRING,
+            "node": STRING,
+            "clock": CLOCK,
+            "at": said(NUMBER, "Unix seconds."),
+            "fork": said(BOOLEAN, "Its writer did not know of the change before it."),
+        }
+    )
+    return {
         "SessionChanges": record(
             {
                 "session_id": STRING,
-                "version": version,
+                "version": COUNTED,
                 "snapshot": said(nullable(snapshot), "Comes first where changes that are asked for are no longer kept."),
                 "deltas": listed(change),
                 "more": said(BOOLEAN, "Ask again, after the last of these."),
@@ -237,7 +250,9 @@ def schemas() -> dict[str, Schema]:
     item = record({"id": STRING, "type": STRING})
     return {
         **_asked(),
-        **_answered(),
+        **_session(),
+        **_written(),
+        **_read(),
         "SessionAudit": _audit(),
         "ResponseDeleted": record({"id": STRING, "object": const("response"), "deleted": {"const": True}}),
         "InputItemList": record(

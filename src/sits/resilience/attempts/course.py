@@ -11,6 +11,8 @@ is the only place that knows what is safe to repeat:
   again, and only where the route says so and has something left of its share.
 - Another target is asked for errors that are the first one's alone. A prompt that is too long goes to larger contexts only.
 - After the first content has reached the client, only a route that continues asks somebody else.
+- Each part of an answer that is gone on with is like a request of its own on the same course (`part_failed`): who failed is asked
+  no more, and what of it was passed on is gone on with.
 """
 
 from __future__ import annotations
@@ -128,7 +130,7 @@ class Course:
         if error.code is Code.CLIENT_CLOSED or error.code is Code.DRAINING or late:
             return None
         if content:
-            return self._continuation(target, error)
+            return self._continuation(target, error, self._rules.continues)
         if error.code is Code.CONTEXT_TOO_LONG:
             self._pending = after_too_long(target, self._pending)
             return self._step(self._next(), Kind.LARGER)
@@ -141,6 +143,29 @@ class Course:
             if not self._rules.elsewhere and started and answered == 0:
                 return None
         return self._step(self._next(), Kind.NEXT)
+
+    def part_failed(
+        self,
+        target: Target,
+        error: SitsError,
+        *,
+        content: bool,
+        started: bool,
+        answered: int = 0,
+        now: float = 0.0,
+        late: bool = False,
+    ) -> Step | None:
+        """As `failed`, of an attempt that was to go on with an answer that was cut by its length.
+
+        `content`: some of *this* attempt has reached the client. Where nothing has, it is like a request of which nothing has.
+        """
+        if content:
+            over = error.code is Code.CLIENT_CLOSED or error.code is Code.DRAINING or late
+            return None if over else self._continuation(target, error, True)
+        if error.remedy is Remedy.FIX_REQUEST and error.code is not Code.CONTEXT_TOO_LONG and not late:
+            # The client's request was right for the parts before: what is refused here is how it is gone on with.
+            return self._step(self._next(), Kind.NEXT)
+        return self.failed(target, error, content=False, started=started, answered=answered, now=now, late=late)
 
     def slow(self, now: float) -> Step | None:
         """The attempt under way is late; who is asked beside it, None where nobody is."""
@@ -161,8 +186,8 @@ class Course:
         self._again += 1
         return Step(target, Kind.AGAIN, pause)
 
-    def _continuation(self, target: Target, error: SitsError) -> Step | None:
-        if not self._rules.continues or (error.code not in BROKEN and error.remedy is not Remedy.TRY_ELSEWHERE):
+    def _continuation(self, target: Target, error: SitsError, continues: bool) -> Step | None:
+        if not continues or (error.code not in BROKEN and error.remedy is not Remedy.TRY_ELSEWHERE):
             return None
         following = self._next()
         if following is None and error.code in BROKEN and target not in self._tried:

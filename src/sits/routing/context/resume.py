@@ -35,8 +35,8 @@ class Cut(msgspec.Struct, frozen=True):
     """The longest answer that the client asked for."""
 
 
-def answer_room(cut: Cut, service: ServiceSpec, window: int) -> int:
-    """Tokens that the answer may still have; 0 where it is not gone on with.
+def answer_room(cut: Cut, service: ServiceSpec, window: int, fewest: int = FEWEST) -> int:
+    """Tokens that the answer may still have; 0 where it is not gone on with, for there is room for less than `fewest`.
 
     `window` is what prompt and answer may have together (`Context.window`).
     """
@@ -45,7 +45,7 @@ def answer_room(cut: Cut, service: ServiceSpec, window: int) -> int:
     left = window - cut.prompt - cut.made - SPARE
     if cut.asked is not None:
         left = min(left, cut.asked - cut.made)
-    return left if left >= FEWEST else 0
+    return left if left >= fewest else 0
 
 
 def can_resume(ask: Ask) -> bool:
@@ -56,16 +56,18 @@ def can_resume(ask: Ask) -> bool:
 
 
 def room_left(answer: Continued, ask: Ask, service: ServiceSpec, window: int) -> int:
-    """As `answer_room`, of a streamed answer whose finish by length is held back.
+    """As `answer_room`, of a streamed answer whose finish by length is held back, or one of whose further parts broke off.
 
     Where the server does not say how many tokens there were, its pieces are counted, of which one may be several tokens. That is
-    not good enough to hold to what the client asked for: then it is not gone on with.
+    not good enough to hold to what the client asked for: then it is not gone on with. Only of a part that broke off, whose server
+    had no time to say it, the pieces have to do, as with any stream that breaks.
     """
-    made, counted_by_pieces = answer.spent()
+    made, _ = answer.spent()
     asked, usage = ask.sampling.max_tokens, answer.usage
-    if counted_by_pieces and asked is not None:
+    if asked is not None and not answer.figures:
         return 0
     prompt = usage.input if usage is not None else None
     if prompt is None:
         prompt = ask_tokens(ask) + round(sum(text_tokens(one) for one in ask.prompts if isinstance(one, str)))
-    return answer_room(Cut("length", prompt, made, asked), service, window)
+    # What broke off is gone on with to its end; only for a part more there has to be room that is worth an ask.
+    return answer_room(Cut("length", prompt, made, asked), service, window, FEWEST if answer.held else 1)

@@ -26,17 +26,36 @@ class Policy:
 
     way: Way = "least"
     """What `seen` returns: costs, of which the least is asked, or shares by which one is drawn."""
+    reads: bool = False
+    """Whether it goes by the prompt: by `size` and `warm`."""
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
-        """A cost or a share for each. `states` is not empty; `weights` are above 0 and as many; `draw` is in [0, 1).
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
+        """A cost or a share for each. `states` is not empty; `weights` are above 0 and as many; `draw` is in [0, 1). `size` are
+        the bytes of the prompt, and `warm` how many of them each has read before; 0 and none where nobody has looked.
 
         Weights are those of the route: a target that two routes share has one state and two weights.
         """
         raise NotImplementedError
 
-    def pick(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> int:
+    def pick(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> int:
         """The index of the one to ask."""
-        return chosen(way_of(self), self.seen(states, weights, draw, now), draw)
+        return chosen(way_of(self), self.seen(states, weights, draw, now, size, warm), draw)
 
 
 def way_of(policy: object) -> str:

@@ -40,7 +40,15 @@ class DynamicWeights(Policy):
         self._usual: float = 0.0
         self._spread: float = 1.0
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
         if now - self._at >= REFRESH or len(self._shares) != len(states):
             self._refresh(states, weights, now)
         self._picked += 1

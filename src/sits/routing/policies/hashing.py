@@ -58,7 +58,15 @@ class BoundedHash(Policy):
         self._usual: float = usual
         self._rings: dict[tuple[tuple[TargetState, ...], tuple[float, ...]], tuple[list[float], list[int]]] = {}
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
         """How many steps along the ring each is away; further than all others where it is full."""
         key = (tuple(states), tuple(weights))
         known = self._rings.get(key)

@@ -25,7 +25,15 @@ joined it: close to full, one second of waiting costs many. 8 to 16 did alike in
 class LeastConnections(Policy):
     """The fewest under way for its weight."""
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
         # With the one that would be added, or a small target is as good as a big one whenever both are idle.
         return [(states[index].outstanding + 1) / weights[index] for index in range(len(states))]
 
@@ -37,7 +45,15 @@ class PeakEwma(Policy):
     Finagle's `Balancers.p2cPeakEwma`.
     """
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
         size = len(states)
         at = draw * size
         one = int(at)
@@ -67,40 +83,68 @@ class LeastExpected(Policy):
     1 are what is best for this request (shortest expected delay: Banawan and Zeidat, 1992).
     """
 
+    reads = True
+
     def __init__(self, share: float = 0.0, queue: float = 1.0) -> None:
         self._share: float = share
         self._queue: float = queue
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
-        size = len(states)
-        if size <= FEW:
-            return [self.cost(states[index], now) / weights[index] for index in range(size)]
-        at = draw * size
-        index = int(at)
-        step = 1 + int((at - index) * (size - 1))
-        costs = [UNSEEN] * size
-        for _ in range(FEW):
-            costs[index] = self.cost(states[index], now) / weights[index]
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
+        many = len(states)
+        index, step, looked = 0, 1, many
+        if many > FEW:
+            at = draw * many
+            index = int(at)
+            step = 1 + int((at - index) * (many - 1))
+            looked = FEW
+        costs = [UNSEEN] * many
+        if many > FEW and warm:
+            # Who has read it is looked at besides.
+            for other in range(many):
+                if warm[other] > 0.0:
+                    costs[other] = self.cost(states[other], now, size - warm[other], warm[other]) / weights[other]
+        for _ in range(looked):
+            known = warm[index] if warm else 0.0
+            costs[index] = self.cost(states[index], now, size - known, known) / weights[index]
             index += step
-            if index >= size:
-                index -= size
+            if index >= many:
+                index -= many
         return costs
 
-    def cost(self, state: TargetState, now: float) -> float:
-        """What a request there is thought to cost, in seconds, before the weight. The least is picked."""
+    def cost(self, state: TargetState, now: float, cold: float = 0.0, warm: float = 0.0) -> float:
+        """What a request there is thought to cost, in seconds, before the weight. The least is picked. Of its prompt, `cold`
+        bytes are new to the target and `warm` ones are not; 0 where nobody has looked, and it is taken to be a usual one."""
         ours = state.outstanding
         under_way = ours + state.elsewhere
         slope, room, share = state.slope, state.room, self._share
+        base, reading = state.base, state.reading
+        # Whoever reads keeps those from writing who are beside it. The usual part of that is in the slope.
+        more = 0.0
+        if cold + warm > 0.0:
+            own = state.read * cold + state.again * warm
+            more = own - reading
+            reading = own
+        base += reading
         if under_way < room:
-            cost = state.base + slope * (1.0 + (1.0 + share) * under_way)
+            cost = base + slope * (1.0 + (1.0 + share) * under_way) + share * more * under_way
         else:
             # It waits until enough of those before it are done; those that come after it wait for it.
-            full = state.base + slope * room
-            cost = full * (1.0 + self._queue * (under_way + 1.0 - room) / room) + share * slope * room
+            full = base + slope * room
+            cost = full * (1.0 + self._queue * (under_way + 1.0 - room) / room) + share * (slope + more) * room
+        if cost < base:
+            cost = base  # It saves others nothing that they would not have to wait for anyway.
         silent = now - state.heard
         if ours:
             at_once = ours if ours < room else room
-            if silent * at_once > _PATIENT * (state.base + slope * at_once) and silent * ours > cost:
+            if silent * at_once > _PATIENT * (base + slope * at_once) and silent * ours > cost:
                 # Little's law: so many of ours under way and none done for so long means that each takes so long at the least.
                 cost = silent * ours
         elif silent > _IDLE:

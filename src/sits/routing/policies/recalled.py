@@ -21,6 +21,7 @@ class Recalled(Policy):
         self._weights: Sequence[tuple[str, float]] = ()
         self._seen: Sequence[float] = ()
         self.way = policy.way
+        self.reads = policy.reads
         self.used: bool = False
         """What it was told last has been of use."""
 
@@ -28,7 +29,15 @@ class Recalled(Policy):
         """What the policy saw of these, to be seen once."""
         self._weights, self._seen, self.used = weights, seen, False
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
         told, seen = self._weights, self._seen
         self._weights, self._seen = (), ()
         names = self._names
@@ -37,4 +46,4 @@ class Recalled(Policy):
         ):
             self.used = True
             return list(seen)
-        return self._policy.seen(states, weights, draw, now)
+        return self._policy.seen(states, weights, draw, now, size, warm)

@@ -9,7 +9,7 @@ from sits.routing.policies.state import TargetState
 Taken = tuple[float, ...]
 NUMBERS = (
     "outstanding", "elsewhere", "kv", "first", "total", "quick", "room", "peak", "errors", "base", "slope", "heard", "noted",
-    "seen", "filled",
+    "seen", "filled", "read", "again", "reading",
 )  # fmt: skip
 """What `take` gives, in this order. Others are added at the end only: recorded traffic has these."""
 FIRST = 14
@@ -34,6 +34,9 @@ def take(state: TargetState) -> Taken:
         state.noted,
         state.seen,
         1.0 if state.filled else 0.0,
+        state.read,
+        state.again,
+        state.reading,
     )
 
 
@@ -68,7 +71,10 @@ def lay(state: TargetState, values: Sequence[float]) -> None:
     state.noted = float(values[12])
     state.seen = int(values[13])
     state.filled = len(values) > FIRST and values[FIRST] > 0.0
+    more = values[FIRST + 1 : len(NUMBERS)] if len(values) >= len(NUMBERS) else _UNREAD
+    state.read, state.again, state.reading = more
 
 
+_UNREAD = (0.0, 0.0, 0.0)
 IDLE: Taken = take(TargetState())
 """Of a target that nobody has asked."""

@@ -8,6 +8,10 @@ the slower the more there are (continuous batching): the time for a unit of answ
 under way, by least squares in which old requests count less (exponential windows: Haykin, Adaptive Filter Theory). Long answers
 and short ones tell the same, so that a few are enough. And it has room for so many; the others wait. A first content that comes
 late by `w` when `n` were under way tells the room `c`, for `w = (n - c) * service / c`.
+
+Before it answers it reads the prompt, all the longer the longer that is, unless it has read its beginning before and has kept it.
+How long a byte takes it is learned from the first contents by least squares over two numbers of each request, the bytes that were
+new to it and those that it should remember. What it has forgotten meanwhile, or never keeps, shows in the second.
 """
 
 from __future__ import annotations
@@ -27,6 +31,19 @@ _PROMPT = 0.03
 _LATE = 0.08
 """Shares of a service time by which a first content is later than the usual one: so little is the length of a prompt, and beyond
 so much there was a wait for room."""
+_SOON = 1e-6
+"""Seconds: nobody is quicker."""
+_AT_ONCE = 8
+"""First contents after which what reading takes is worked out anew."""
+_READINGS = 256.0
+"""So many readings of an idle target are remembered. One among `n` tells as much as 1 / n^2 of these, and makes as much be
+forgotten: what was seen in calm hours is not drowned by a rush."""
+_ENOUGH = 16.0
+"""Of these are wanted before a target is thought to forget. Until then it is taken to remember: if nobody trusts memories,
+requests go anywhere, and then everybody does forget."""
+_DOUBT = 0.05
+"""How far sizes are taken to vary beyond what they do, as a share of the variance of one usual prompt: of few prompts, or of such
+as are all alike, nothing is learned."""
 NEVER = -1e9
 
 
@@ -44,11 +61,22 @@ class TargetState:
     """One target as the policies see it. Times are seconds of the clock that the caller passes in."""
 
     __slots__ = (
+        "_cc",
+        "_ct",
+        "_cw",
+        "_kc",
+        "_km",
+        "_kt",
+        "_kw",
         "_l",
         "_n",
         "_nl",
         "_nn",
+        "_readings",
         "_w",
+        "_wt",
+        "_ww",
+        "again",
         "base",
         "elsewhere",
         "errors",
@@ -60,6 +88,8 @@ class TargetState:
         "outstanding",
         "peak",
         "quick",
+        "read",
+        "reading",
         "room",
         "seen",
         "slope",
@@ -80,7 +110,13 @@ class TargetState:
         self.total: float = 0.0
         """Seconds to the end, recent mean."""
         self.quick: float = 0.0
-        """Seconds to the first content where nobody had to wait, recent mean."""
+        """Seconds to the first content where nobody had to wait and nothing was to be read, recent mean."""
+        self.read: float = 0.0
+        """Seconds for a byte of a prompt that is new to it."""
+        self.again: float = 0.0
+        """Seconds for a byte that it has read before: 0 where all of these are remembered, as `read` where none is."""
+        self.reading: float = 0.0
+        """Seconds that prompts took to be read, recent mean."""
         self.room: float = 1e9
         """How many are worked on at once; further ones wait. Beyond all numbers before a first content was seen."""
         self.peak: float = 0.0
@@ -88,7 +124,7 @@ class TargetState:
         self.errors: float = 0.0
         """Share of requests that failed, recent."""
         self.base: float = 0.0
-        """Seconds that a usual request takes here before anything for load; errors make it longer."""
+        """Seconds that a usual request takes here before anything for load, its prompt read; errors make it longer."""
         self.slope: float = 1.0
         """Seconds more for each one under way, as long as there is room."""
         self.heard: float = NEVER
@@ -104,6 +140,16 @@ class TargetState:
         self._nn: float = 0.0
         self._l: float = 0.0
         self._nl: float = 0.0
+        self._readings: int = 0
+        self._km: float = 0.0
+        self._kc: float = 0.0
+        self._kw: float = 0.0
+        self._kt: float = 0.0
+        self._cc: float = 0.0
+        self._cw: float = 0.0
+        self._ww: float = 0.0
+        self._ct: float = 0.0
+        self._wt: float = 0.0
 
     def started(self, now: float) -> int:
         """A request was sent; how many are under way with it. Hand the number back to `ended`."""
@@ -113,23 +159,31 @@ class TargetState:
             self.heard = now
         return under_way + self.elsewhere
 
-    def spoke(self, now: float, took: float, among: int) -> None:
-        """The first content of a request came, `took` seconds after it was sent."""
+    def spoke(self, now: float, took: float, among: int, cold: float = 0.0, warm: float = 0.0) -> None:
+        """The first content of a request came, `took` seconds after it was sent. Of its prompt, `cold` bytes were new to the
+        target, and `warm` ones had been read before; 0 where nobody has looked."""
         self.heard = now
         first = self.first
         self.first = took if first == 0.0 else first + (took - first) / 16.0
-        quick = self.quick
-        if quick == 0.0:
-            self.quick, self.room = took, among + 1.0
-            return
-        late = took - quick
         room = self.room
+        reading = 0.0
+        if cold + warm > 0.0:
+            self._learn_reading(took, cold, warm, 1.0 / (among * among))
+            reading = self.read * cold + self.again * warm
+            self.reading += (reading - self.reading) / 32.0
+        quick = self.quick
+        began = took - reading
+        if quick == 0.0:
+            self.quick, self.room = began if began > _SOON else _SOON, among + 1.0
+            return
+        late = began - quick
         # Down fast and up slowly, and not up by those for whom there was no room: a wait is not to be taken for the way it is.
         if late < 0.0:
-            self.quick = quick + late / 8.0
+            quick += late / 8.0
+            self.quick = quick if quick > _SOON else _SOON
         elif among <= room:
             self.quick = quick + (late if late < quick else quick) / 128.0
-        service = self.base + self.slope * (among if among < room else room)
+        service = self.base + self.reading + self.slope * (among if among < room else room)
         if service == 0.0 or late < _PROMPT * service:
             if among >= room:
                 self.room = room + (among + 1.0 - room) * (0.125 if self.filled else 1.0)
@@ -138,9 +192,64 @@ class TargetState:
             room += (among / (1.0 + late / service) - room) / 8.0
             self.room = room if room > 1.0 else 1.0
 
-    def ended(self, now: float, took: float, among: int, ok: bool, first: float = 0.0, units: float = 0.0) -> None:
+    def _read_whole(self, took: float, among: int, n: float, units: float, cold: float, warm: float) -> float:
+        """The answer came whole: how long it was written, of `took`. The rest was reading, if it was more than writing takes."""
+        if self._w > 0.0 and self.errors == 0.0:
+            writing = (self.base - self.quick + self.slope * n) * units / self.usual.units
+            self._learn_reading(took - writing, cold, warm, 1.0 / (among * among))
+        reading = self.read * cold + self.again * warm
+        self.reading += (reading - self.reading) / 32.0
+        return took - reading if took > reading else 0.0
+
+    def _learn_reading(self, took: float, cold: float, warm: float, sure: float) -> None:
+        """Least squares of `took` over what was new and what was not. `sure` is what it counts, 1 of an idle target: the more are
+        under way, the more of the time was waiting."""
+        kept = 1.0 - sure / _READINGS
+        m = self._km = self._km * kept + sure
+        c = self._kc = self._kc * kept + sure * cold
+        w = self._kw = self._kw * kept + sure * warm
+        t = self._kt = self._kt * kept + sure * took
+        cold_sure, warm_sure = cold * sure, warm * sure
+        self._cc = self._cc * kept + cold * cold_sure
+        self._cw = self._cw * kept + cold * warm_sure
+        self._ww = self._ww * kept + warm * warm_sure
+        self._ct = self._ct * kept + cold_sure * took
+        self._wt = self._wt * kept + warm_sure * took
+        self._readings += 1
+        if self._readings % _AT_ONCE:
+            return
+        doubt = _DOUBT * (c + w) * (c + w) / m
+        cc, ww = self._cc - c * c / m + doubt, self._ww - w * w / m + doubt
+        cw = self._cw - c * w / m
+        ct, wt = self._ct - c * t / m, self._wt - w * t / m
+        among = cc * ww - cw * cw
+        if among <= 0.0:
+            return
+        read, again = (ct * ww - wt * cw) / among, (wt * cc - ct * cw) / among
+        if again < 0.0 or m < _ENOUGH:
+            read, again = ct / cc, 0.0
+        elif again > read:
+            # Nothing is remembered: both are one.
+            both = (ct + wt) / (cc + 2.0 * cw + ww)
+            read = again = both
+        if read < 0.0:
+            read = again = 0.0
+        self.read, self.again = read, again
+
+    def ended(
+        self,
+        now: float,
+        took: float,
+        among: int,
+        ok: bool,
+        first: float = 0.0,
+        units: float = 0.0,
+        cold: float = 0.0,
+        warm: float = 0.0,
+    ) -> None:
         """A request ended after `took` seconds; `among` is what `started` gave for it, `first` how long its first content took
-        (0: it came whole), `units` how much there was to answer (tokens; 0: not known).
+        (0: it came whole), `units` how much there was to answer (tokens; 0: not known), `cold` and `warm` what `spoke` has of its
+        prompt.
 
         What failed does not count as fast: only the share of errors learns of it.
         """
@@ -175,6 +284,8 @@ class TargetState:
         if n > self.room:
             n = self.room
         worked = took - first
+        if first == 0.0 and cold + warm > 0.0:
+            worked = self._read_whole(took, among, n, units, cold, warm)
         self._w = self._w * kept + units
         self._n = self._n * kept + units * n
         self._nn = self._nn * kept + units * n * n

@@ -16,7 +16,15 @@ class RoundRobin(Policy):
     def __init__(self) -> None:
         self._next: int = 0
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
         """How many turns each has to wait."""
         size = len(states)
         turn = self._next % size
@@ -30,7 +38,15 @@ class WeightedRoundRobin(Policy):
     def __init__(self) -> None:
         self._credit: list[float] = []
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
         """What each has not had of its turns, as a cost; of equals the first one comes first."""
         credit = self._credit
         if len(credit) != len(weights):
@@ -53,5 +69,13 @@ class Drawn(Policy):
 
     way = "share"
 
-    def seen(self, states: Sequence[TargetState], weights: Sequence[float], draw: float, now: float) -> list[float]:
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
         return list(weights)

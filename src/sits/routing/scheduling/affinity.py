@@ -1,10 +1,7 @@
 """Scores that send a request where something of it is remembered: the beginning of its prompt, or its session.
 
-A model server keeps the attention state of what it has read (prefix caching), so that a prompt that begins like one before is
-answered sooner by who has read that one. What each backend has read is remembered here by digests of how bodies begin, each of
-them made from the one before and the next block, so that one digest stands for all bytes up to its end. Nobody gets points who
-has more than its part under way: without that a popular beginning would bury one backend (as "cache-aware" routing does that
-looks at matches alone; bounds as in Mirrokni et al., SODA 2018).
+Nobody gets points for a beginning who has more than its part under way: without that a popular one would bury one backend (as
+"cache-aware" routing does that looks at matches alone; bounds as in Mirrokni et al., SODA 2018).
 """
 
 from __future__ import annotations
@@ -13,90 +10,24 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from math import ceil
 
+from sits.routing.beginnings import EDGES, Beginnings, beginnings
 from sits.routing.policies.hashing import place, ring
 from sits.routing.policies.state import TargetState
 from sits.routing.scheduling.base import BEST, Candidate, Facts, Made, Score
 from sits.routing.scheduling.settings import ScoreByPrefix, ScoreBySession, read
 
-EDGES = (256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
-"""Bytes of a body up to which there is a digest. Beyond, a prompt is taken to go on as it began: 3 us are spent on it at most."""
-_MOST_BITS = 4096
-"""Backends that a memory tells apart before it begins anew."""
 
-
-def beginnings(facts: Facts) -> list[int]:
-    """A digest of the body up to each of the `EDGES` that it reaches. Made once for a request.
-
-    Python's own hash of bytes: keyed anew in each process, so that nobody can make two beginnings look the same.
-    """
+def beginnings_of(facts: Facts) -> list[int]:
+    """The digests of how a request begins. Made once for a request."""
     found = facts.beginnings
     if found is None:
-        body = facts.body
-        size, start, digest = len(body), 0, 0
-        found = facts.beginnings = []
-        for edge in EDGES:
-            if edge > size:
-                break
-            digest = hash((digest, body[start:edge]))
-            found.append(digest)
-            start = edge
+        found = facts.beginnings = beginnings(facts.body)
     return found
-
-
-class Beginnings:
-    """Which backends have read which beginnings, as bits; what was not used for longest is forgotten.
-
-    Two tables take turns: what is used is in the young one, and when that is half of all, it becomes the old one. So nothing is
-    moved or searched for to forget something.
-    """
-
-    __slots__ = ("_bits", "_half", "_old", "_young")
-
-    def __init__(self, remembered: int) -> None:
-        self._half: int = max(1, remembered // 2)
-        self._young: dict[int, int] = {}
-        self._old: dict[int, int] = {}
-        self._bits: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._young) + len(self._old)
-
-    def bit(self, name: str) -> int:
-        """The bit of a backend, the same whatever the configuration is."""
-        found = self._bits.get(name)
-        if found is None:
-            if len(self._bits) >= _MOST_BITS:
-                self._bits.clear()
-                self._young.clear()
-                self._old.clear()
-            found = self._bits[name] = 1 << len(self._bits)
-        return found
-
-    def keep(self, remembered: int) -> None:
-        """Remember so many from now on."""
-        self._half = max(1, remembered // 2)
-
-    def who(self, digest: int) -> int:
-        """The bits of those who have read it."""
-        found = self._young.get(digest)
-        return found if found is not None else self._old.get(digest, 0)
-
-    def learn(self, digest: int, bit: int) -> None:
-        """It is being read by this one, too."""
-        young = self._young
-        known = young.get(digest)
-        if known is None:
-            if len(young) >= self._half:
-                self._old = young
-                young = self._young = {}
-            young[digest] = self._old.get(digest, 0) | bit
-        elif not known & bit:
-            young[digest] = known | bit
 
 
 class PrefixAffinity(Score):
     """The share of the body that begins like one the backend has been sent before; none for who has more than its part under way.
-    Of a body, blocks of the first 16 KiB count; it must have 256 bytes."""
+    Of a body, blocks of the first 64 KiB count; it must have 256 bytes."""
 
     name = "prefix-affinity"
 
@@ -119,7 +50,7 @@ class PrefixAffinity(Score):
         size = min(len(facts.body), EDGES[len(EDGES) - 1])
         known, points = -1, 0.0
         given: list[float] | None = None
-        for edge, digest in zip(EDGES, beginnings(facts), strict=False):
+        for edge, digest in zip(EDGES, beginnings_of(facts), strict=False):
             still = known & self.memory.who(digest)
             if still != known:
                 if known > 0:
@@ -150,7 +81,7 @@ class PrefixAffinity(Score):
 
     def reserve(self, facts: Facts, candidate: Candidate) -> None:
         bit, memory = self._bits[candidate.index], self.memory
-        for digest in beginnings(facts):
+        for digest in beginnings_of(facts):
             memory.learn(digest, bit)
 
 

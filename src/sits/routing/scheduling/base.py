@@ -14,6 +14,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 from sits.resources.kinds import Model
+from sits.routing.beginnings import Reading
 from sits.routing.compiling import mypyc_attr
 from sits.routing.policies.state import TargetState
 from sits.routing.scheduling.seen import CostSeen, LatencySeen
@@ -70,6 +71,7 @@ class Facts:
         "place",
         "priority",
         "qps",
+        "reading",
         "region",
         "requested",
         "session",
@@ -127,6 +129,8 @@ class Facts:
         """Unix seconds."""
         self.place: float = -1.0
         """Its place on the ring of policy `hash`, where recorded traffic brings it along; below 0: to be worked out."""
+        self.reading: Reading | None = None
+        """Who has read how much of its prompt, where its route goes by that."""
         self.beginnings: list[int] | None = None
         """Digests of how the body begins, once somebody has asked for them (`sits.routing.scheduling.affinity`)."""
 

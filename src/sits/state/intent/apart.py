@@ -38,6 +38,8 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     """The rows of what was embedded that the examples are from; goes into the result as it is."""
     kinds: bool = False
     """Whether other kinds of task are among what is of none."""
+    anew: bool = False
+    """Whether `tuning` was made with other embeddings: of the deep stage it says nothing here."""
 
 
 async def fit_apart(task: Task) -> bytes:
@@ -73,9 +75,11 @@ async def fit_apart(task: Task) -> bytes:
 def fit_task(task: Task) -> bytes:
     """Fit, here and now."""
     from sits.routing.intent.fitting import LEAN, fit_intent, known
+    from sits.state.intent.anew import tuned
 
     given = known(task.texts, held(task.tokens), held(task.labels), held(task.shared), held(task.embeddings))
-    return pack(fit_intent(task.domains, task.least, given, task.tuning, LEAN if task.kinds else 0.0), held(task.left))
+    tuning = tuned(given, len(task.domains), task.tuning) if task.anew else task.tuning
+    return pack(fit_intent(task.domains, task.least, given, tuning, LEAN if task.kinds else 0.0), held(task.left))
 
 
 if __name__ == "__main__":

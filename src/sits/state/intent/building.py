@@ -31,6 +31,7 @@ from sits.state.intent.apart import Task, fit_apart
 from sits.state.intent.embedders import Embed
 from sits.state.intent.fits import Fits, digest, hold
 from sits.state.intent.material import Material, sample, without_kinds, without_near
+from sits.state.intent.seat import Seat, seat
 from sits.state.intent.shelf import Shelf, alone
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Built(msgspec.Struct, frozen=True):
     intent: Intent
     index: Index
     """What the deep stage goes by."""
+    seat: Seat | None = None
+    """Where embeddings are laid before they are read; None for those of the built-in model, which lie there."""
 
 
 def load_quick() -> WordLlama:
@@ -111,9 +114,13 @@ async def build(
     tuning: Tuning,
     index: Index | None = None,
     told: Told = lambda done, of: None,
+    *,
+    anew: bool = False,
+    each: int = EACH,
 ) -> Built:
     """The intent for this material. `index` as the count of examples says when not given. `told` hears how many examples are
-    embedded.
+    embedded, `each` of them at a time. `anew`: `embed` is not the model that `tuning` was made with, so of this only what is the
+    quick stage's counts, and the rest is set from the examples.
 
     Of several processes of a machine one fits, in a process of its own, and the others find it done.
 
@@ -121,33 +128,36 @@ async def build(
         SitsError: what the embedding model failed of; `internal_error`, the folder of the shelf cannot be written, or the fit
             failed.
     """
-    found = await restored(given, shelf, tuning, index)
+    found = await restored(given, shelf, tuning, index, anew=anew)
     if found is not None:
         return found
-    rows = await embedded(given.texts, embed, shelf, told=told)
-    fits, name = Fits(shelf.path.parent), _name(given, shelf, tuning, index)
+    rows = await embedded(given.texts, embed, shelf, told=told, each=each)
+    laid, rows = await aside(lambda: _laid(given, rows, anew), "intent")
+    fits, name = Fits(shelf.path.parent), _name(given, shelf, tuning, index, anew)
     while (fitted := await aside(lambda: fits.take(name), "intent")) is None:
         with alone(fits.folder / "fit.lock") as ours:
             if ours and await aside(lambda: fits.take(name), "intent") is None:
-                raw = await fit_apart(await aside(lambda: _task(given, rows, quick, tuning, _index(given, index)), "intent"))
+                raw = await fit_apart(await aside(lambda: _task(given, rows, quick, tuning, _index(given, index), anew), "intent"))
                 await aside(partial(fits.keep, name, raw), "intent")
         if not ours:
             await asyncio.sleep(WAIT_SECONDS)
-    return await _aside_and_trimmed(partial(_built, given, rows, fitted, _index(given, index)))
+    return await _aside_and_trimmed(partial(_built, given, rows, fitted, _index(given, index), laid))
 
 
-async def restored(given: Material, shelf: Shelf, tuning: Tuning, index: Index | None = None) -> Built | None:
+async def restored(
+    given: Material, shelf: Shelf, tuning: Tuning, index: Index | None = None, *, anew: bool = False
+) -> Built | None:
     """The same where all of it was made before; None where something is missing."""
-    name = _name(given, shelf, tuning, index)
+    name = _name(given, shelf, tuning, index, anew)
     fitted = await aside(lambda: Fits(shelf.path.parent).take(name), "intent")
     if fitted is None:
         return None
     found = await aside(lambda: taken(given.texts, shelf), "intent")
     if len(found) < len(set(given.texts)):
         return None
-    rows = _rows(given.texts, found)
-    del found
-    return await _aside_and_trimmed(partial(_built, given, rows, fitted, _index(given, index)))
+    laid, rows = await aside(lambda: _laid(given, _rows(given.texts, found), anew), "intent")
+    found.clear()
+    return await _aside_and_trimmed(partial(_built, given, rows, fitted, _index(given, index), laid))
 
 
 async def build_quick(given: Material, quick: Embedder, tuning: Tuning) -> Intent:
@@ -190,6 +200,7 @@ async def embedded(
     shelf: Shelf,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     told: Told = lambda done, of: None,
+    each: int = EACH,
 ) -> Matrix:
     """The embeddings of texts: from the shelf, or as they come with the package; the others are made and put on the shelf.
 
@@ -204,7 +215,7 @@ async def embedded(
             # Whoever had it before may have made them.
             held = await aside(lambda: taken(texts, shelf), "intent")
             if ours:
-                await _make([text for text in dict.fromkeys(texts) if text not in held], held, embed, shelf, told)
+                await _make([text for text in dict.fromkeys(texts) if text not in held], held, embed, shelf, told, each)
         if not ours:
             await sleep(WAIT_SECONDS)
             told(len(held), count)
@@ -218,12 +229,18 @@ def taken(texts: Sequence[str], shelf: Shelf) -> dict[str, bytes]:
     return held | shipped.take(missing, shelf.model) if missing else held
 
 
-async def _make(missing: Sequence[str], held: dict[str, bytes], embed: Embed, shelf: Shelf, told: Told) -> None:
+async def _make(missing: Sequence[str], held: dict[str, bytes], embed: Embed, shelf: Shelf, told: Told, each: int) -> None:
     """Embed what is missing, into `held` and onto the shelf."""
     made: dict[str, bytes] = {}
-    for at in range(0, len(missing), EACH):
-        texts = missing[at : at + EACH]
-        rows = await embed(texts)
+    for at in range(0, len(missing), each):
+        texts = missing[at : at + each]
+        try:
+            rows = await embed(texts)
+        except SitsError:
+            # What is there is not made again: a server far away may fail more often than every thousand texts.
+            if made:
+                await aside(partial(shelf.keep, dict(made)), "intent")
+            raise
         made |= {text: row.astype("<f4").tobytes() for text, row in zip(texts, rows, strict=True)}
         done = at + len(texts)
         told(len(held) + done, len(held) + len(missing))
@@ -245,12 +262,24 @@ def _index(given: Material, index: Index | None) -> Index:
     return index or ("heads" if len(given.examples) <= MOST_EXAMPLES else "vectors")
 
 
-def _name(given: Material, shelf: Shelf, tuning: Tuning, index: Index | None) -> str:
+def _name(given: Material, shelf: Shelf, tuning: Tuning, index: Index | None, anew: bool) -> str:
     """What the fit of all this is kept by."""
-    return digest(given.digest.encode(), shelf.model.encode(), msgspec.json.encode(tuning), _index(given, index).encode())
+    parts = [given.digest.encode(), shelf.model.encode(), msgspec.json.encode(tuning), _index(given, index).encode()]
+    return digest(*parts, *([b"anew"] if anew else []))
 
 
-def _task(given: Material, rows: Matrix, quick: Embedder, tuning: Tuning, index: Index) -> Task:
+def _laid(given: Material, rows: Matrix, anew: bool) -> tuple[Seat | None, Matrix]:
+    """Embeddings as they are read, and where those to come are laid for that."""
+    import numpy as np
+
+    if not anew:
+        return None, rows
+    general = np.array([not one.declared and one.kind is None for one in given.examples])
+    made = seat(rows[general], scripts(given.texts)[general])
+    return made, made.place(rows)
+
+
+def _task(given: Material, rows: Matrix, quick: Embedder, tuning: Tuning, index: Index, anew: bool) -> Task:
     """What is to be fitted: without the background that is near an example, and no more than can be."""
     import numpy as np
 
@@ -270,6 +299,7 @@ def _task(given: Material, rows: Matrix, quick: Embedder, tuning: Tuning, index:
         tuning,
         hold(left),
         any(one.kind is not None for one in listed),
+        anew,
     )
 
 
@@ -284,7 +314,7 @@ def _left(given: Material, rows: Matrix) -> Labels:
     return found
 
 
-def _built(given: Material, rows: Matrix, fitted: tuple[Intent, Labels], index: Index) -> Built:
+def _built(given: Material, rows: Matrix, fitted: tuple[Intent, Labels], index: Index, laid: Seat | None) -> Built:
     intent, left = fitted
     kept = msgspec.structs.replace(given, examples=tuple(given.examples[at] for at in left))
-    return Built(kept, level(rows[left], scripts(kept.texts), intent.taken), intent, index)
+    return Built(kept, level(rows[left], scripts(kept.texts), intent.taken), intent, index, laid)

@@ -91,6 +91,22 @@ def open_e5(data: Path, threads: int = 1) -> E5:
         raise SitsError(Code.MODEL_UNAVAILABLE, f"{MODEL} cannot be run here: {error}") from error
 
 
+def steady(name: str, embed: Embed, size: int, changed: Callable[[], None] = lambda: None) -> Embed:
+    """`embed` as long as its rows have `size` numbers: what was made from such rows reads no others. `changed` hears of it.
+
+    What is returned raises SitsError `upstream_broken` then.
+    """
+
+    async def same(texts: Sequence[str]) -> Matrix:
+        rows = await embed(texts)
+        if rows.shape[1] != size:
+            changed()
+            raise SitsError(Code.UPSTREAM_BROKEN, f"{name} answers with embeddings of {rows.shape[1]} numbers, and had {size} before")
+        return rows
+
+    return same
+
+
 def threaded(model: Deep) -> Embed:
     """`model` asked from a thread of its own, so that a loop goes on meanwhile."""
 

@@ -21,6 +21,8 @@ from sits.inner.errors import Code, SitsError
 
 _log = logging.getLogger("sits.intent")
 
+MOST_FILES = 6
+"""Models whose embeddings are kept: those that were embedded by last."""
 MOST = 40_000
 """Embeddings kept: 61 MB of 384 numbers. Beyond, what is not asked for any more goes."""
 
@@ -41,7 +43,7 @@ class Shelf:
 
     def __init__(self, folder: Path, model: str, dimension: int, most: int = MOST) -> None:
         """`model` names the weights, too: vectors of others say nothing there."""
-        self.path = folder / f"examples-{re.sub('[^A-Za-z0-9._-]', '-', model)}.bin"
+        self.path = folder / f"examples-{_plain(model)}.bin"
         self.model = model
         self._bytes = 4 * dimension
         self._most = most
@@ -64,8 +66,12 @@ class Shelf:
             kept.setdefault(key, vector)
         try:
             put(self.path, _encode(_File(self.model, kept)))
+            others = sorted(self.path.parent.glob("examples-*.bin"), key=lambda one: one.stat().st_mtime, reverse=True)
         except OSError as error:
             raise SitsError(Code.INTERNAL, f"{self.path}: {error.strerror}") from error
+        for other in others[MOST_FILES:]:
+            with contextlib.suppress(OSError):  # another process tidies up, too
+                other.unlink()
 
     def alone(self) -> contextlib.AbstractContextManager[bool]:
         """Whether no other process of this machine holds it; from then on they find it held, until the end of the block.
@@ -85,6 +91,26 @@ class Shelf:
         if found.model != self.model:
             return {}
         return {key: vector for key, vector in found.vectors.items() if len(vector) == self._bytes}
+
+
+def sized(model: str, dimension: int) -> str:
+    """What the embeddings of a model are called that may change how many numbers they have."""
+    return f"{model}-{dimension}"
+
+
+def size_kept(folder: Path, model: str) -> int | None:
+    """How many numbers embeddings of a model had when they were last put on a shelf, named by `sized`. Reads a folder."""
+    found = []
+    for path in folder.glob(f"examples-{_plain(model)}-*.bin"):
+        size = path.stem.rpartition("-")[2]
+        with contextlib.suppress(OSError):  # it goes just now
+            if size.isdecimal() and path.stem == f"examples-{_plain(sized(model, int(size)))}":
+                found.append((path.stat().st_mtime, int(size)))
+    return max(found)[1] if found else None
+
+
+def _plain(model: str) -> str:
+    return re.sub("[^A-Za-z0-9._-]", "-", model)
 
 
 @contextlib.contextmanager

@@ -19,8 +19,8 @@ from sits.state.ledger.segment import HEAD, MAGIC, SUFFIX, UNBORN, Orphan, Segme
 from sits.state.ledger.stretch import Stretch, cut
 from sits.state.ledger.table import LedgerTable, Progress
 
-ROUND = 8
-"""Stretches for one transaction: 16,000 entries, some 50 ms."""
+ROUND = 2
+"""Stretches for one transaction: 4,000 entries, some 10 ms. With eight an entry costs the same, and 5 MiB more are held."""
 BREATH_SECONDS = 0.0001
 """How long the interpreter is let go of, again and again, for the thread that serves requests."""
 UNBORN_SECONDS = 60.0
@@ -109,6 +109,7 @@ class Drain:
         while held.end < end:
             held = self._round(segment.name, segment.map, segment.seed, held, end)
             segment.records, segment.drained = held.records, held.end
+            segment.shed()
         if self.damaged > damaged:
             _log.error("segment %s has %d records that are no entries, or cannot be read", segment.name, self.damaged - damaged)
 

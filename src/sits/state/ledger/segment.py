@@ -121,6 +121,12 @@ class Segment:
             os.fdatasync(self.fd)
             self.synced = at
 
+    def shed(self) -> None:
+        """Let go of the memory of what the table has; the file keeps it, and whoever reads it again gets it from there."""
+        drained = self.drained // mmap.PAGESIZE * mmap.PAGESIZE
+        if drained:
+            self.map.madvise(mmap.MADV_DONTNEED, 0, drained)
+
     def leave(self) -> None:
         """Unmap and unlock the file where it lies: for whoever drains it later."""
         self.map.close()

@@ -28,6 +28,8 @@ from sits.state.ledger.tally import FIGURES, HOUR, MOST, PARTY, Party, Totals, b
 FILE = "ledger.db"
 BUSY_SECONDS = 5.0
 """How long a transaction waits for another worker's; they take some milliseconds."""
+CACHE_KIB = 256
+"""Of the file's pages that SQLite keeps for those who write."""
 SMALL = 128
 """Records of a stretch that grows with what comes next: a quiet service would get a stretch a second, of an entry each."""
 PARTIES = 32_768
@@ -251,6 +253,8 @@ class SqliteTable:
         self._enter_wal()
         # A segment is deleted once its entries are here: they must be on the disk by then.
         self._connection.execute("PRAGMA synchronous = FULL")
+        # What is added is hardly ever looked at again: SQLite's own 2 MiB of pages would only be held.
+        self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         if self._version() == len(MIGRATIONS):
             return
         with self._writing():

@@ -235,9 +235,7 @@ class MappedLines:
 
     def _empty(self, worker: int) -> None:
         """Give back all that a worker has reserved."""
-        with memoryview(self._map) as raw, raw[_FIRST:].cast("q") as numbers:
-            column = numbers[(_PARTS_AT // 8) + worker :: _SLOT // 8].tolist()
-        for slot, part in enumerate(column):
+        for slot, part in enumerate(self._column(_PARTS_AT + 8 * worker)):
             if part:
                 place = _FIRST + slot * _SLOT
                 spent, reserved = _PAIR.unpack_from(self._map, place + _SPENT)
@@ -245,14 +243,20 @@ class MappedLines:
         self._map[_DIRTY + worker] = 0
 
     def _calm(self) -> None:
-        with memoryview(self._map) as raw, raw[_FIRST:].cast("q") as numbers:
-            reserved = numbers[_RESERVED // 8 :: _SLOT // 8].tolist()
-        for slot, amount in enumerate(reserved):
+        for slot, amount in enumerate(self._column(_RESERVED)):
             place = _FIRST + slot * _SLOT
             if amount:
                 _PART.pack_into(self._map, place + _RESERVED, 0)
                 self._map[place + _PARTS_AT : place + _SLOT] = bytes(_SLOT - _PARTS_AT)
         self._map[_DIRTY : _DIRTY + WORKERS] = bytes(WORKERS)
+
+    def _column(self, at: int) -> list[int]:
+        """The number at that place of every slot."""
+        with memoryview(self._map) as raw, raw[_FIRST:].cast("q") as numbers:
+            column: list[int] = numbers[at // 8 :: _SLOT // 8].tolist()
+        # The look has brought in every page, nearly all of them of slots that nobody uses. The file keeps what is let go of.
+        self._map.madvise(mmap.MADV_DONTNEED)
+        return column
 
     def _write(self, worker: int, changes: Sequence[Change]) -> None:
         mapped = self._map

@@ -1,0 +1,160 @@
+"""What services and queries mean: their vectors by one embedding model, and the index of the services'."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import tempfile
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sits.engines.local.aside import aside
+from sits.gateway.embedding import BATCH, Declared, Embedder
+from sits.inner.errors import Code, SitsError
+from sits.ports.vectors import Vectors, open_vectors
+from sits.resilience.substitutes.shelf import EMBEDDER, Shelf
+from sits.routing.registry import ServiceCard
+
+if TYPE_CHECKING:
+    from sits.state.registry.index import Index
+    from sits.state.registry.placing import Placing
+
+MOST_KEPT = 1024
+"""Queries whose vectors are kept."""
+FOLDER = "registry"
+
+
+class Sense:
+    """Of one embedder. Nothing is opened before `renew`; `aclose` ends it."""
+
+    __slots__ = ("_data", "_index", "_kept", "_open", "_placing", "_scratch", "_shelf", "changed", "embedder")
+
+    def __init__(self, embedder: Embedder, data: pathlib.Path, vectors: Callable[[], Awaitable[Vectors]] | None) -> None:
+        """`vectors` opens an index that is shared; one of this process without."""
+        self.embedder = embedder
+        self.changed = False
+        """Whether the model answers with other embeddings than it did, so that all is to be made anew."""
+        self._data = data
+        self._open = vectors
+        # What the built-in one embedded has a name that is older than there being others.
+        name, made_by = ("embeddings", EMBEDDER) if embedder.built_in else (f"embeddings-{embedder.weights}", embedder.weights)
+        self._shelf = Shelf(data / FOLDER / f"{name.replace('/', '-').replace(':', '-')}.bin", made_by)
+        self._placing: Placing | None = None
+        self._index: Index | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._kept: OrderedDict[str, Any] = OrderedDict()
+
+    async def renew(self, cards: Mapping[str, ServiceCard]) -> None:
+        """Have the vectors of these cards, and no others.
+
+        Raises:
+            SitsError: what the model or the index failed of; `unsupported`, what they need is not installed.
+        """
+        index = await self._opened()
+        texts = list(dict.fromkeys(card.text for card in cards.values()))
+        placed = dict(zip(texts, await self._placed(texts), strict=True))
+        await index.renew({name: placed[card.text] for name, card in cards.items()})
+
+    async def nearest(self, text: str, most: int) -> list[tuple[str, float]]:
+        """Services with how near they are to a query, best first; 0.3 is the same for every model.
+
+        Raises:
+            SitsError: as `renew`.
+        """
+        assert self._index is not None
+        assert self._placing is not None
+        vector = self._kept.get(text)
+        if vector is None:
+            rows = await self._embed([text], query=True)
+            placing = self._placing
+            vector = (await aside(lambda: placing.place([text], rows).astype("<f4"), "registry"))[0]
+            self._kept[text] = vector
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        scale = self._placing.scale
+        return [(name, min(1.0, scale * cosine)) for name, cosine in await self._index.nearest(vector, most)]
+
+    async def aclose(self) -> None:
+        """Let go of the index. Safe to repeat."""
+        index, self._index = self._index, None
+        if index is not None:
+            await index.aclose()
+        if self._scratch is not None:
+            await asyncio.to_thread(self._scratch.cleanup)
+
+    async def _placed(self, texts: Sequence[str]) -> list[Any]:
+        """The vectors of cards; their embeddings are kept over restarts."""
+        import numpy as np
+
+        if not texts:
+            return []
+        held = await aside(lambda: self._shelf.take(texts), "registry")
+        size = self._size()
+        held = {text: row for text, row in held.items() if size is None or len(row) == 4 * size}
+        missing = [text for text in texts if text not in held]
+        if missing:
+            rows = await self._embed(missing, query=False)
+            held |= {text: row.astype("<f4").tobytes() for text, row in zip(missing, rows, strict=True)}
+            await aside(lambda: self._shelf.keep(held), "registry")
+        placing = self._placing
+        assert placing is not None
+        flat = np.frombuffer(b"".join(held[text] for text in texts), "<f4").reshape(len(texts), -1)
+        return list(await aside(lambda: placing.place(texts, flat).astype("<f4"), "registry"))
+
+    def _size(self) -> int | None:
+        """How many numbers embeddings have; the built-in model's always have as many."""
+        return None if self.embedder.built_in or self._placing is None else self._placing.dimension
+
+    async def _embed(self, texts: Sequence[str], *, query: bool) -> Any:
+        rows, size = await self.embedder.embed(texts, query=query), self._size()
+        if size is not None and rows.shape[1] != size:
+            self.changed = True
+            message = f"{self.embedder.name} answers with embeddings of {rows.shape[1]} numbers, and had {size} before"
+            raise SitsError(Code.UPSTREAM_BROKEN, message)
+        return rows
+
+    async def _opened(self) -> Index:
+        """The index, opened when it is first needed.
+
+        Raises:
+            SitsError: as `renew`.
+        """
+        if self._index is not None:
+            return self._index
+        try:
+            from sits.state.registry.index import Index
+
+            placing = await self._made()
+        except ImportError as error:
+            raise SitsError(Code.UNSUPPORTED, "services are found by meaning with numpy: pip install 'sits[local]'") from error
+        if self._open is not None:
+            vectors = await self._open()
+        else:
+            # Made anew from kept embeddings in a moment, so that workers need not share them.
+            self._scratch = tempfile.TemporaryDirectory(prefix="sits-registry-", ignore_cleanup_errors=True)
+            vectors = await open_vectors("embedded", pathlib.Path(self._scratch.name))
+        self._placing = placing
+        self._index = Index(vectors, EMBEDDER if self.embedder.built_in else self.embedder.weights, placing.dimension)
+        return self._index
+
+    async def _made(self) -> Placing:
+        """How embeddings are compared; for a declared model from its embeddings of what comes with the package, which domains are
+        read by, too."""
+        from sits.state.registry.placing import Centred, Mapped, yardstick
+
+        embedder = self.embedder
+        if not isinstance(embedder, Declared):
+            from sits.resilience.substitutes.space import space
+
+            return Mapped(await aside(space, "registry"))
+        from sits.state.intent.building import embedded
+        from sits.state.intent.embedders import steady
+        from sits.state.intent.shelf import Shelf as Examples
+        from sits.state.intent.shelf import sized
+
+        texts = await aside(yardstick, "registry")
+        size = (await embedder.embed(texts[:1])).shape[1]
+        shelf = Examples(self._data / "intent", sized(embedder.weights, size), size)
+        rows = await embedded(texts, steady(embedder.name, embedder.embed, size), shelf, each=BATCH)
+        return await aside(lambda: Centred(rows), "registry")

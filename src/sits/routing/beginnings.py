@@ -1,0 +1,163 @@
+"""How prompts begin, and who has read such a beginning before.
+
+A model server keeps the attention state of what it has read (prefix caching: Kwon et al., vLLM, SOSP 2023; Zheng et al., SGLang,
+2024), so that a prompt that begins like one before is answered sooner by who has read that one. What each has been sent is
+remembered here by digests of how bodies begin, each of them made from the one before and the next block, so that one digest
+stands for all bytes up to its end. Nothing of a body is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+EDGES = (
+    256, 384, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 10_240, 12_288, 16_384, 20_480, 24_576,
+    32_768, 40_960, 49_152, 65_536,
+)  # fmt: skip
+"""Bytes of a body up to which there is a digest. Beyond, a prompt is taken to go on as it began: 3 us are spent on 16 KiB."""
+SHORTEST = EDGES[0]
+"""Bytes that a body must have to be remembered."""
+REMEMBERED = 32_768
+"""Digests that are remembered when not said otherwise: 100 bytes each."""
+_BLOCKS = tuple(pairwise((0, *EDGES)))
+_MOST_BITS = 4096
+"""Names that a memory tells apart before it begins anew."""
+
+
+def beginnings(body: bytes) -> list[int]:
+    """A digest of the body up to each of the `EDGES` that it reaches.
+
+    Python's own hash of bytes: keyed anew in each process, so that nobody can make two beginnings look the same.
+    """
+    size, digest = len(body), 0
+    found: list[int] = []
+    for start, edge in _BLOCKS:
+        if edge > size:
+            break
+        digest = hash((digest, body[start:edge]))
+        found.append(digest)
+    return found
+
+
+class Beginnings:
+    """Who has read which beginnings, as bits; what was not used for longest is forgotten.
+
+    Two tables take turns: what is used is in the young one, and when that is half of all, it becomes the old one. So nothing is
+    moved or searched for to forget something.
+    """
+
+    __slots__ = ("_bits", "_half", "_old", "_young")
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        self._half: int = max(1, remembered // 2)
+        self._young: dict[int, int] = {}
+        self._old: dict[int, int] = {}
+        self._bits: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def bit(self, name: str) -> int:
+        """The bit of a backend, the same whatever the configuration is."""
+        found = self._bits.get(name)
+        if found is None:
+            if len(self._bits) >= _MOST_BITS:
+                self._bits.clear()
+                self._young.clear()
+                self._old.clear()
+            found = self._bits[name] = 1 << len(self._bits)
+        return found
+
+    def keep(self, remembered: int) -> None:
+        """Remember so many from now on."""
+        self._half = max(1, remembered // 2)
+
+    def who(self, digest: int) -> int:
+        """The bits of those who have read it."""
+        found = self._young.get(digest)
+        return found if found is not None else self._old.get(digest, 0)
+
+    def learn(self, digest: int, bit: int) -> None:
+        """It is being read by this one, too."""
+        young = self._young
+        known = young.get(digest)
+        if known is None:
+            if len(young) >= self._half:
+                self._old = young
+                young = self._young = {}
+            young[digest] = self._old.get(digest, 0) | bit
+        elif not known & bit:
+            young[digest] = known | bit
+
+    def of(self, body: bytes) -> Reading | None:
+        """What is known of a prompt; None of one that is too short to matter."""
+        return Reading(len(body), beginnings(body), self) if len(body) >= SHORTEST else None
+
+
+class Reading:
+    """A prompt to be read, in bytes of its body, and how much of it each backend has read before."""
+
+    __slots__ = ("_digests", "_memory", "_told", "size")
+
+    def __init__(
+        self,
+        size: int,
+        digests: Sequence[int] = (),
+        memory: Beginnings | None = None,
+        told: Mapping[str, float] | None = None,
+    ) -> None:
+        """By digests and a memory of them; or as it is told, by name: a decision that is made again."""
+        self.size: float = float(size)
+        self._digests: Sequence[int] = digests
+        self._memory: Beginnings | None = memory
+        self._told: Mapping[str, float] | None = told
+
+    def warm(self, names: Sequence[str]) -> list[float]:
+        """Bytes that each has read before."""
+        told, memory = self._told, self._memory
+        if told is not None:
+            return [told.get(name, 0.0) for name in names]
+        found = [0.0] * len(names)
+        if memory is None:
+            return found
+        known = -1
+        edge = 0
+        size = self.size
+        for index, digest in enumerate(self._digests):
+            still = known & memory.who(digest)
+            if still != known:
+                if known > 0 and edge:
+                    _mark(found, names, memory, known & ~still, float(edge))
+                known = still
+                if not still:
+                    return found
+            edge = EDGES[index]
+        if known > 0 and edge:
+            _mark(found, names, memory, known, size if edge == EDGES[len(EDGES) - 1] else float(edge))
+        return found
+
+    def sent(self, name: str) -> float:
+        """It is being sent to this one, who will have read it; how many bytes of it that one had read before."""
+        told, memory = self._told, self._memory
+        if told is not None:
+            return told.get(name, 0.0)
+        if memory is None:
+            return 0.0
+        bit = memory.bit(name)
+        edge = 0
+        warm = True
+        for index, digest in enumerate(self._digests):
+            if warm:
+                if memory.who(digest) & bit:
+                    edge = EDGES[index]
+                else:
+                    warm = False
+            memory.learn(digest, bit)
+        return self.size if edge == EDGES[len(EDGES) - 1] else float(edge)
+
+
+def _mark(found: list[float], names: Sequence[str], memory: Beginnings, those: int, edge: float) -> None:
+    for index, name in enumerate(names):
+        if memory.bit(name) & those:
+            found[index] = edge
