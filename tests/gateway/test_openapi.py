@@ -21,14 +21,24 @@ from gateway_wires import WIRES
 
 from sits import dialects
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
+from sits.gateway.facts import ADAPTER, REGION, SESSION
+from sits.gateway.grounding import DOMAIN as CACHED_DOMAIN
+from sits.gateway.grounding import SOURCES
+from sits.gateway.grounding import TIME as CACHED_TIME
 from sits.gateway.openapi import document, refusals
 from sits.gateway.openapi.asks import PASSED
 from sits.gateway.openapi.registration import snake
 from sits.gateway.registration import camel, model_of
 from sits.gateway.service import OPERATIONS
+from sits.gateway.understanding import HEADER as DOMAIN
 from sits.inner.ask import Operation
 from sits.inner.errors import CODES, Code, SitsError
+from sits.resilience.callback import FIELD as CALLBACK
+from sits.resilience.qos.classes import HEADER as PRIORITY
+from sits.resilience.qos.deadline import HEADER as TIMEOUT
 from sits.resources.kinds import ModelSpec
+from sits.routing.context.stages import HEADER as SERVICE
+from sits.routing.semantics import HEADERS as GROUNDS
 
 DOCUMENT = document()
 
@@ -71,6 +81,13 @@ def test_operation_ids_are_unique_and_each_has_a_tag_that_is_declared() -> None:
     assert len(ids) == len(set(ids))
     tags = {tag["name"] for tag in DOCUMENT["tags"]}
     assert all(set(operation["tags"]) <= tags and operation["summary"] for _, _, operation in operations())
+
+
+def test_every_operation_on_models_says_which_headers_routing_and_caches_go_by() -> None:
+    read = {REGION, ADAPTER, SESSION, DOMAIN, SERVICE, *GROUNDS, SOURCES, CACHED_TIME, CACHED_DOMAIN, PRIORITY, TIMEOUT, CALLBACK}
+    for path in READS:
+        said = {header["name"].encode() for header in DOCUMENT["paths"][path]["post"]["parameters"] if header["in"] == "header"}
+        assert read <= said, path
 
 
 def test_every_code_comes_with_its_status_somewhere_or_it_is_said_why_not() -> None:

@@ -21,7 +21,8 @@ from sits.cli.registry import find, registry
 from sits.engines.base import Engine
 from sits.engines.scripted import AGAIN, READ, ScriptedServer
 from sits.engines.unusable import UnusableEngine
-from sits.gateway.registry import EMBEDDINGS, ServiceRegistry, counted
+from sits.gateway.embedding import BuiltIn
+from sits.gateway.registry import ServiceRegistry, counted
 from sits.gateway.registry_pages import RegistryPages
 from sits.gateway.substituting import embedding_model
 from sits.inner.errors import Code, SitsError
@@ -74,7 +75,7 @@ class Scene:
             return True
 
         node = self.gateway.node
-        given: dict[str, Any] = {"engine": self.engine, "store": node.store, **more}
+        given: dict[str, Any] = {"embedder": lambda: BuiltIn(self.engine), "store": node.store, **more}
         return ServiceRegistry(
             self.gateway.folder / "data",
             counts=lambda: self.counts,
@@ -222,20 +223,20 @@ async def test_hot_and_cold_services_are_told_labelled_and_cold_models_unloaded(
 async def test_without_the_model_names_and_words_still_find_and_it_is_said(folder: pathlib.Path) -> None:
     async with scene(folder, FRAUD, POET) as here:
         loop = asyncio.get_running_loop()
-        broken = here.made(engine=lambda: UnusableEngine("no such model here", loop))
+        asked, away = 0, True
+
+        def engine() -> Engine:
+            nonlocal asked
+            asked += 1
+            return UnusableEngine("no such model here", loop) if away else here.engine()
+
+        broken = here.made(embedder=lambda: BuiltIn(engine))
         await broken.want(here.gateway.node.reloader.current, None)
         found = await broken.find_by_intent("card payments")
         assert [one.name for one in found.data] == ["transaction-behaviour-analysis"]
         assert "no such model here" in found.left_out
         # It is not tried for every query, but again after a while.
-        asked = 0
-
-        def engine() -> Engine:
-            nonlocal asked
-            asked += 1
-            return here.engine()
-
-        broken._engine = engine
+        asked, away = 0, False
         await broken.find_by_intent("card payments")
         assert asked == 0
         here.now += 61.0
@@ -261,10 +262,10 @@ async def test_vectors_that_are_away_are_left_out_and_said(folder: pathlib.Path)
 @inside_loop
 async def test_nothing_is_embedded_before_somebody_searches(folder: pathlib.Path) -> None:
     async with scene(folder, POET) as here:
-        assert not (folder / "data" / EMBEDDINGS).exists()
+        assert not (folder / "data" / "registry" / "embeddings.bin").exists()
         both = await asyncio.gather(here.registry.find_by_intent("poem"), here.registry.find_by_intent("写诗"))
         assert ["meaning" in found.data[0].why for found in both] == [True, True], "whoever comes meanwhile waits for it"
-        assert (folder / "data" / EMBEDDINGS).exists()
+        assert (folder / "data" / "registry" / "embeddings.bin").exists()
 
 
 @inside_loop

@@ -21,6 +21,7 @@ from sits.engines.remote.address import parse_address
 from sits.engines.remote.connection import AnswerLimits
 from sits.engines.remote.engine import RemoteEngine
 from sits.gateway.drive import Drive
+from sits.gateway.embedding import BuiltIn
 from sits.gateway.substituting import embedding_model
 from sits.gateway.understanding import AGAIN_SECONDS, NOTHING, Understanding, said_domain
 from sits.inner.errors import Code, SitsError
@@ -130,7 +131,7 @@ class House:
             self.slept.append(seconds)
             self.again()
 
-        return Understanding(self.data, lambda: self.model, vectors, sleep=sleep, **more)  # type: ignore[arg-type, return-value]
+        return Understanding(self.data, lambda: BuiltIn(lambda: self.model), vectors, sleep=sleep, **more)  # type: ignore[arg-type, return-value]
 
 
 @pytest.fixture
@@ -471,7 +472,7 @@ def test_the_real_model_reads_english_and_chinese(tmp_path: Path) -> None:
 
         models = LocalModels(data, child)
         engine = local_engine(embedding_model(), models)
-        node = Understanding(data, lambda: engine, lambda: open_vectors("embedded", data))
+        node = Understanding(data, lambda: BuiltIn(lambda: engine), lambda: open_vectors("embedded", data))
         try:
             node.apply(BOTH)
             await until(lambda: node.status()["state"] in ("ready", "failed"))

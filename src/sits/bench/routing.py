@@ -7,7 +7,17 @@ import timeit
 from collections.abc import Callable
 from functools import partial
 
-from sits.bench import BenchError, Outcome, Plan, routing_cluster, routing_found, routing_real, routing_words
+from sits.bench import (
+    BenchError,
+    Outcome,
+    Plan,
+    routing_cluster,
+    routing_found,
+    routing_real,
+    routing_talking,
+    routing_talks_real,
+    routing_words,
+)
 from sits.bench.environment import environment, load_before
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.page import Page, Section, Table, number
@@ -48,6 +58,7 @@ LEAST = 0.005
 """Of what four generations can do: where the search for a peak begins. In turns, all are as fast as the oldest."""
 SEED = 5
 REAL_RATE, REAL_SECONDS = 18.0, 40.0
+REAL_TALKS_SECONDS = 90.0
 REAL: dict[str, Told] = {
     RR: RIVALS[RR],
     "weighted round-robin, exact weights": RIVALS["weighted round-robin, exact weights"],
@@ -64,7 +75,7 @@ REAL: dict[str, Told] = {
 
 
 def run(plan: Plan) -> Outcome:
-    """Measure all parts, or those in `plan.only`: pool, generations, alike, gateways, cluster, real, cost.
+    """Measure all parts, or those in `plan.only`: pool, generations, talks, alike, gateways, cluster, real, real-talks, cost.
 
     Raises:
         BenchError: there is no such part, or a server does not start.
@@ -148,6 +159,12 @@ def _generations(plan: Plan) -> tuple[list[Figure], list[Section]]:
     return figures, [routing_found.generations_section(rates, beside, rivals)]
 
 
+def _talks(plan: Plan) -> tuple[list[Figure], list[Section]]:
+    """Conversations, before servers that remember what they have read."""
+    figures, section = routing_talking.measure(_seeds(plan), plan.quick, plan.say)
+    return figures, [section]
+
+
 def _alike(plan: Plan) -> tuple[list[Figure], list[Section]]:
     """Backends that are all the same: there is little to gain, and nothing may be lost."""
     world = World(ALIKE, STEADY, _seeds(plan))
@@ -193,6 +210,14 @@ def _real(plan: Plan) -> tuple[list[Figure], list[Section]]:
     return figures, [section]
 
 
+def _real_talks(plan: Plan) -> tuple[list[Figure], list[Section]]:
+    """Conversations with real models."""
+    seconds, rivals = (10.0, (routing_talks_real.OURS,)) if plan.quick else (REAL_TALKS_SECONDS, ())
+    found = routing_talks_real.compare(plan.cache / "routing" / "models", seconds, SEED, plan.say, rivals)
+    figures, section = routing_talks_real.figures(found)
+    return figures, [section]
+
+
 def _cost(plan: Plan) -> tuple[list[Figure], list[Section]]:
     """What a choice costs."""
     loops = 300 if plan.quick else 5000
@@ -233,9 +258,11 @@ def _microseconds(call: Callable[[], object], loops: int) -> float:
 PARTS: dict[str, Part] = {
     "pool": _pool,
     "generations": _generations,
+    "talks": _talks,
     "alike": _alike,
     "gateways": _gateways,
     "cluster": _cluster,
     "real": _real,
+    "real-talks": _real_talks,
     "cost": _cost,
 }

@@ -6,7 +6,7 @@ One configuration of each policy is used for everything. What was set when is sa
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import starmap
 
 import msgspec
@@ -163,6 +163,19 @@ class World(msgspec.Struct, frozen=True):
     scrape: float = 0.0
     """Seconds between two readings of the backends' own metrics; 0: they have none."""
 
+    def run(self, policies: Sequence[Policy], weights: Sequence[float], rate: float, seed: int) -> Seen:
+        """One trace, so many requests a second. The same seed gives the same requests, whoever chooses."""
+        trace = asks(self.traffic, LENGTHS, rate, self.seconds, seed)
+        return Simulation(self.backends, policies, weights, self.traffic.troubles, seed + 1000, self.scrape).run(trace)
+
+    def new(self, name: str) -> Policy:
+        """The policy of that name, before these backends."""
+        return AllKnowing(self.backends) if name == KNOWING else POLICIES[name]()
+
+    def weights(self, kind: str) -> list[float]:
+        """What is told, of `Told.weights`."""
+        return weights_of(kind, self.backends)
+
     @property
     def capacity(self) -> float:
         return sum(capacities(self.backends))
@@ -175,8 +188,7 @@ class World(msgspec.Struct, frozen=True):
 
 def make(told: Told, world: World) -> tuple[list[Policy], list[float]]:
     """A policy for each gateway, and the weights."""
-    new: Callable[[], Policy] = (lambda: AllKnowing(world.backends)) if told.policy == "all-knowing" else POLICIES[told.policy]
-    return [new() for _ in range(world.gateways)], weights_of(told.weights, world.backends)
+    return [world.new(told.policy) for _ in range(world.gateways)], world.weights(told.weights)
 
 
 def weights_of(kind: str, backends: Sequence[Backend]) -> list[float]:
@@ -202,8 +214,7 @@ def stale(weights: Sequence[float]) -> list[float]:
 def once(told: Told, world: World, rate: float, seed: int) -> Seen:
     """One trace. The same seed gives the same requests, whoever chooses."""
     policies, weights = make(told, world)
-    trace = asks(world.traffic, LENGTHS, rate, world.seconds, seed)
-    return Simulation(world.backends, policies, weights, world.traffic.troubles, seed + 1000, world.scrape).run(trace)
+    return world.run(policies, weights, rate, seed)
 
 
 def mean_of(runs: Sequence[Seen]) -> Seen:

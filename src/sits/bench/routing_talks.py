@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
@@ -19,7 +20,9 @@ import msgspec
 
 from sits.bench.routing_world import BYTES, WORK, Ask, Backend, Running, Simulation, Traffic, Trouble, moments
 from sits.routing.beginnings import EDGES, Beginnings, Reading
-from sits.routing.policies import Policy, TargetState
+from sits.routing.policies import BoundedHash, Policy, TargetState, place
+from sits.routing.policies.load import LeastAdded
+from sits.routing.pool import reads
 
 CHUNK = 2048
 """Tokens of a prompt that are read in a step beside the answers: the default of vLLM (`max_num_batched_tokens`)."""
@@ -170,10 +173,14 @@ class Talking(Simulation):
 
     def _choose(self, number: int, gateway: int, states: Sequence[TargetState], now: float) -> int:
         turn = self._turn(number)
+        policy = self._policies[gateway]
         reading = Reading(round(turn.prompt * BYTES), _digests(turn), self._memories[gateway])
-        warm = reading.warm(self._names)
-        which = self._policies[gateway].pick(states, self._weights, self._dice.random(), now, reading.size, warm)
-        self._readings[number] = (reading, reading.sent(self._names[which]))
+        draw = place(b"%d" % turn.talk) if isinstance(policy, Sticky) else self._dice.random()
+        if reads(policy):
+            which = policy.pick(states, self._weights, draw, now, reading.size, reading.warm(self._names))
+            self._readings[number] = (reading, reading.sent(self._names[which]))
+        else:
+            which = policy.pick(states, self._weights, draw, now)
         return which
 
     def _turn(self, number: int) -> Turn:
@@ -248,15 +255,44 @@ class Talking(Simulation):
         server.keep(turn, turn.prompt)
         took = now - turn.at
         self._first[number] = took
-        reading, warm = self._readings.pop(number)
+        reading, warm = self._readings.pop(number, _UNREAD)
         self._state(number).spoke(now, took, self._among[number], reading.size - warm, warm)
         heappush(server.heap, (server.written + turn.answer * turn.more, number))
+
+
+_UNREAD = (Reading(0), 0.0)
 
 
 def _digests(turn: Turn) -> list[int]:
     """As of a body of so many bytes."""
     size, shared = turn.prompt * BYTES, turn.instructions * BYTES
     return [hash((0, turn.application, edge) if edge <= shared else (1, turn.talk, edge)) for edge in EDGES if edge <= size]
+
+
+class Unread(LeastAdded):
+    """`least-added` that does not look at prompts."""
+
+    reads = False
+
+
+class Sticky(Policy):
+    """All turns of a conversation go to the same server, unless that has more than its part: `hash` by session."""
+
+    def __init__(self) -> None:
+        self._hash: BoundedHash | None = None
+
+    def seen(
+        self,
+        states: Sequence[TargetState],
+        weights: Sequence[float],
+        draw: float,
+        now: float,
+        size: float = 0.0,
+        warm: Sequence[float] = (),
+    ) -> list[float]:
+        if self._hash is None:
+            self._hash = BoundedHash({state: str(index) for index, state in enumerate(states)}, usual=statistics.fmean(weights))
+        return self._hash.seen(states, weights, draw, now)
 
 
 class CacheAware(Policy):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sits.dialects import anthropic_words as words
-from sits.dialects import sse
 from sits.dialects.intake import encode, lenient
 from sits.dialects.openai_errors import broken
-from sits.inner.errors import SitsError
+from sits.dialects.sse_answer import EventAnswer
 from sits.inner.event import Event, Finish, Reasoning, Started, Text, ToolCall, Usage, Used
 
 
@@ -115,41 +114,18 @@ def _decoded(data: bytes) -> Any:
         return None
 
 
-class MessageDecoder:
+class MessageDecoder(EventAnswer):
     """A streamed message as events. The figures of the prompt come out as soon as they are said."""
 
-    __slots__ = ("_calls", "_events", "_finished", "_open", "_usage", "done", "skipped")
+    __slots__ = ("_calls", "_finished", "_open", "_usage")
 
     def __init__(self) -> None:
-        self._events = sse.EventDecoder()
+        super().__init__()
         self._open: dict[Any, _Call] = {}
         """Tool calls by the index of their block."""
         self._calls = 0
         self._usage = words.WireUsage()
         self._finished = False
-        self.done = False
-        self.skipped = 0
-
-    def feed(self, piece: bytes) -> list[Event]:
-        if self.done:
-            return []
-        try:
-            found = self._events.feed(piece)
-        except sse.EventTooLong as exc:
-            raise broken(f"The model server's answer is not a stream of events: {exc}.") from exc
-        return self._all(found)
-
-    def _all(self, found: list[sse.ServerEvent]) -> list[Event]:
-        events: list[Event] = []
-        for each in found:
-            try:
-                events += self._read(each.data)
-            except SitsError as error:
-                error.args = (error.message, events)
-                raise
-            if self.done:
-                break
-        return events
 
     def close(self) -> list[Event]:
         if not self._finished:

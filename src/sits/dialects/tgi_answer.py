@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sits.dialects import openai_errors, sse
+from sits.dialects import openai_errors
 from sits.dialects.intake import lenient
 from sits.dialects.openai_errors import broken
+from sits.dialects.sse_answer import EventAnswer
 from sits.dialects.token_logprobs import TextLogprobs
 from sits.inner.ask import Ask
 from sits.inner.errors import SitsError
@@ -122,40 +123,17 @@ def _decoded(data: bytes) -> Any:
         return None
 
 
-class GenerateDecoder:
+class GenerateDecoder(EventAnswer):
     """A stream of tokens as events."""
 
-    __slots__ = ("_events", "_held", "_logprobs", "_started", "_stops", "done", "skipped")
+    __slots__ = ("_held", "_logprobs", "_started", "_stops")
 
     def __init__(self, ask: Ask) -> None:
-        self._events = sse.EventDecoder()
+        super().__init__()
         self._stops = ask.sampling.stop
         self._held = ""
         self._logprobs = TextLogprobs() if ask.sampling.logprobs else None
         self._started = False
-        self.done = False
-        self.skipped = 0
-
-    def feed(self, piece: bytes) -> list[Event]:
-        if self.done:
-            return []
-        try:
-            found = self._events.feed(piece)
-        except sse.EventTooLong as exc:
-            raise broken(f"The model server's answer is not a stream of events: {exc}.") from exc
-        return self._all(found)
-
-    def _all(self, found: list[sse.ServerEvent]) -> list[Event]:
-        events: list[Event] = []
-        for each in found:
-            try:
-                events += self._read(each.data)
-            except SitsError as error:
-                error.args = (error.message, events)
-                raise
-            if self.done:
-                break
-        return events
 
     def close(self) -> list[Event]:
         if not self.done:

@@ -71,8 +71,8 @@ class Conduct:
         self.colour_required = spec is not None and spec.colour == "required"
 
     def of_part(self, *, top: bool) -> Conduct:
-        """How a part of a request is dealt with that is asked for on its own: by the rules of the request (`top`: of class P0) and
-        by nothing else of what the route declares."""
+        """How a part of a request, asked for on its own, is dealt with: by the rules of the request (`top`: of class P0), and
+        nothing else of what the route declares."""
         part = Conduct(None)
         part.rules = part.top = self.top if top else self.rules
         return part

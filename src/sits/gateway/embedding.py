@@ -1,7 +1,7 @@
 """Who embeds for the gateway itself: the built-in model, or a Model that the configuration declares.
 
-A declared one is asked by its own engine and in its own dialect, as a client's `/v1/embeddings` would be: with its keys, at its base
-URL, by the name that its server knows it by. It is not in the records and the ledger; nobody asked for it.
+A declared one is asked by its own engine and in its own dialect, as a client's `/v1/embeddings` would be: with its keys, at its
+base URL, by the name that its server knows it by. That is not in the records and the ledger: no client asked for it.
 """
 
 from __future__ import annotations

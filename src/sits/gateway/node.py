@@ -20,6 +20,7 @@ from sits.gateway.admin import Admin
 from sits.gateway.cache_pages import CachePages
 from sits.gateway.cluster import Cluster, node_id, node_name
 from sits.gateway.conversations import Conversations, ResponsePages
+from sits.gateway.embedding import BuiltIn, Declared, Embedder
 from sits.gateway.ending import end
 from sits.gateway.fleet import Fleet
 from sits.gateway.listing import Listing
@@ -195,7 +196,7 @@ class Node:
             self.store,
             self._data,
             self._engine_for,
-            self._embedding,
+            self._embedder,
             self._open_vectors(settings, self._data),
             name=self._name,
             chance=self._chance.random,
@@ -204,7 +205,7 @@ class Node:
         )
         self.services = ServiceRegistry(
             self._data,
-            self._embedding,
+            self._embedder,
             self.store,
             counts=lambda: counted(self.registry.attempts.children),
             told=self.reliability.events.tell,
@@ -479,6 +480,12 @@ class Node:
         """Asks the model that makes the gateway's own embeddings."""
         return self.fleet.engine(embedding_model(), [], self.reloader.current.settings)
 
+    def _embedder(self) -> Embedder:
+        """Who makes the embeddings of domains and services, by the configuration in force."""
+        table = self.service.table
+        spec = table.snapshot.settings.embedder
+        return BuiltIn(self._embedding) if spec is None else Declared(table.targets[spec.model], spec)
+
     def _engine_for(self, url: str) -> Engine:
         """Asks a server that is no model's: Prometheus."""
         return RemoteEngine(parse_address(url), sweep=self.sweep, loop=self.loop, clock=time.perf_counter)
@@ -521,7 +528,7 @@ class Node:
         ended = [table for table in self._old if table.live == 0]
         self._old = [table for table in self._old if table.live > 0]
         needed = (self.service.table, *self._old, *self._probing)
-        ours = self.routing.understanding.engines()
+        ours = [*self.routing.understanding.engines(), *self.services.engines()]
         await self.fleet.keep([*(engine for table in needed for engine in table.engines), *ours])
         if ended and not self._old:
             snapshot = self.service.table.snapshot

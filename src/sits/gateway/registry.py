@@ -1,9 +1,9 @@
 """The semantic registry of a node: which services there are, found by what they are for, graded by how they are wanted.
 
 Nothing is embedded before somebody searches, unless grading is declared: a gateway that does not use it does not pay for it.
-Then the cards are embedded by the gateway's own local model (the one of substitutes, whose map puts both languages in one place) or
-by the one that Settings name, behind each change of the configuration and once an hour. Where the model or the vectors cannot be
-had, names and words still find, and the answer says that meaning was left out.
+Then the cards are embedded by the gateway's own local model (the one of substitutes, whose map puts both languages in one place)
+or by the one that Settings name, behind each change of the configuration and once an hour. Where the model or the vectors cannot
+be had, names and words still find, and the answer says that meaning was left out.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ class ServiceRegistry:
         clock: Callable[[], float],
         vectors: Callable[[], Awaitable[Vectors]] | None = None,
     ) -> None:
-        """`embedder` is the one of the configuration in force. `counts` are the requests that came for each model since the start. `unload`
-        ends a local model, and says whether it did. `vectors` opens an index that is shared; one of this process without."""
+        """`embedder` is the one of the configuration in force. `counts` are the requests that came for each model since the
+        start. `unload` ends a local model, and says whether it did. `vectors` opens an index that is shared; one of this process
+        without."""
         self._embedder = embedder
         self._data = data
         self._entries = Entries(store)

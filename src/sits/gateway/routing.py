@@ -16,6 +16,7 @@ import msgspec
 
 from sits.dialects.intake import unreadable
 from sits.engines.base import Engine
+from sits.gateway.embedding import Embedder
 from sits.gateway.feedback_pages import TOPIC as FEEDBACK
 from sits.gateway.feedback_pages import FeedbackPages, Given
 from sits.gateway.fitting import Chunks, fit_in
@@ -54,7 +55,7 @@ _said = msgspec.json.Decoder(_Said).decode
 
 
 class Routing:
-    """Of one process. `name` is the node's, `engine_for` makes an engine for a base URL, `embedding` that of the model whose
+    """Of one process. `name` is the node's, `engine_for` makes an engine for a base URL, `embedder` says whose
     embeddings tell domains apart, `vectors` opens the index, `tell` puts events on the bus."""
 
     def __init__(
@@ -63,7 +64,7 @@ class Routing:
         store: Store,
         data: pathlib.Path,
         engine_for: Callable[[str], Engine],
-        embedding: Callable[[], Engine],
+        embedder: Callable[[], Embedder],
         vectors: Callable[[], Awaitable[Vectors]],
         *,
         name: str,
@@ -73,7 +74,7 @@ class Routing:
     ) -> None:
         self._service = service
         self._store = store
-        self.understanding = Understanding(data, embedding, vectors)
+        self.understanding = Understanding(data, embedder, vectors)
         self.outcomes = Outcomes(name)
         self._tell = tell
         self.recorder = Recorder(data, service.redactor, service.loop)

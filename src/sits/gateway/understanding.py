@@ -2,8 +2,9 @@
 
 A request looks, and waits at the most as long as its route lets it. The quick stage stands within a second or two; while the
 examples are embedded for the deep one, and where they cannot be, its verdicts stand. Until then, and where there is nothing to
-read by, a request is of none: nothing ever fails of this. A node without a Domain does nothing here. Another embedder is a change like one of
-the domains: what reads by the one before stays in force until all is made for it.
+read by, a request is of none: nothing ever fails of this. A node without a Domain does nothing here.
+
+Another embedder is a change like one of the domains: what reads by the one before stays in force until all is made for it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from sits.state.intent.embedders import Embed
     from sits.state.intent.nearest import Near, Nearest
     from sits.state.intent.reader import Reader
+    from sits.state.intent.shelf import Shelf
 
     Matrix = npt.NDArray[np.float32]
 
@@ -74,6 +76,7 @@ class Understanding:
         "_embedder_of",
         "_index",
         "_kept",
+        "_measured",
         "_nearest",
         "_progress",
         "_quick",
@@ -117,6 +120,8 @@ class Understanding:
         self._built: Built | None = None
         self._progress = (0, 0)
         """How many examples are embedded, of those to come into force, and how many there are."""
+        self._measured = ""
+        """The weights whose embeddings have another size than those that are kept."""
         self._standing = ""
         """What the quick stage that reads alone was made of."""
         self._nearest: Nearest | None = None
@@ -209,8 +214,9 @@ class Understanding:
 
     # Behind the scene
 
-    def _begin(self, domains: Mapping[str, Domain], after: float = 0.0) -> None:
+    def _begin(self, domains: Mapping[str, Domain]) -> None:
         """Make what reads by these domains and the wanted embedder, in place of what is being made."""
+        self._measured = ""
         if self._task is not None:
             self._task.cancel()
         self.trouble = ""
@@ -310,6 +316,8 @@ class Understanding:
 
         if embedder.built_in:
             return DIMENSION
+        if self._measured == embedder.weights:
+            return int((await embedder.embed([PROBE])).shape[1])
         return await aside(lambda: size_kept(self._data, embedder.weights), "intent")
 
     def _shelf(self, embedder: Embedder, size: int) -> Shelf:
@@ -327,7 +335,8 @@ class Understanding:
         await self._sleep(AGAIN_SECONDS[-1])
         embedder = self._embedder
         assert embedder is not None
-        await self._until_done(lambda: self._measure(embedder), "the embedding model cannot be asked")
+        # What is kept of the size before is of other weights.
+        self._measured = embedder.weights
         await self._follow(domains, None)
 
     async def _take(self, reader: Reader | None, built: Built | None, used: Embedder | None, asked: Embed | None) -> None:
@@ -385,4 +394,3 @@ def said_domain(headers: Mapping[bytes, bytes], known: Collection[str]) -> str |
     hint = did_you_mean(name, [*known, UNKNOWN])
     message = f"no domain is called {quoted(name)}" + (f"; {hint}" if hint else "")
     raise SitsError(Code.INVALID_REQUEST, message, param=HEADER.decode())
-

@@ -10,33 +10,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from zlib import crc32
 
 EDGES = (
-    256, 384, 512, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 10_240, 12_288, 16_384, 20_480, 24_576,
-    32_768, 40_960, 49_152, 65_536,
+    256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152, 65_536,
 )  # fmt: skip
-"""Bytes of a body up to which there is a digest. Beyond, a prompt is taken to go on as it began: 3 us are spent on 16 KiB."""
+"""Bytes of a body up to which there is a digest. Beyond, a prompt is taken to go on as it began: so little is spent on any."""
 SHORTEST = EDGES[0]
 """Bytes that a body must have to be remembered."""
 REMEMBERED = 32_768
 """Digests that are remembered when not said otherwise: 100 bytes each."""
-_BLOCKS = tuple(pairwise((0, *EDGES)))
+_BLOCKS = tuple((start, edge, edge << 32) for start, edge in pairwise((0, *EDGES)))
 _MOST_BITS = 4096
 """Names that a memory tells apart before it begins anew."""
 
 
 def beginnings(body: bytes) -> list[int]:
-    """A digest of the body up to each of the `EDGES` that it reaches.
+    """A digest of the body up to each of the `EDGES` that it reaches: a checksum and the edge.
 
-    Python's own hash of bytes: keyed anew in each process, so that nobody can make two beginnings look the same.
+    Two that are taken for one send a request where it need not go, and no more; of 30,000 that are remembered, one in 100,000 is.
+    Checksums go on from the one before, and read bytes where they are.
     """
-    size, digest = len(body), 0
+    size, checksum = len(body), 0
+    view = memoryview(body)
     found: list[int] = []
-    for start, edge in _BLOCKS:
+    for start, edge, mark in _BLOCKS:
         if edge > size:
             break
-        digest = hash((digest, body[start:edge]))
-        found.append(digest)
+        checksum = crc32(view[start:edge], checksum)
+        found.append(mark | checksum)
     return found
 
 

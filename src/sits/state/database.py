@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from sits.inner.errors import Code, SitsError
 from sits.ports.own_file import own_file
+from sits.ports.sqlite_file import enter_wal, file_version
 
 FILE = "sits.db"
 _BUSY_SECONDS = 10.0
@@ -94,13 +94,13 @@ class Database:
 
     def _prepare(self) -> None:
         self._connection.execute("PRAGMA foreign_keys = ON")
-        _enter_wal(self._connection)
+        enter_wal(self._connection, _BUSY_SECONDS)
         self._connection.execute("PRAGMA synchronous = FULL")
-        if self._version() == len(MIGRATIONS):
+        if file_version(self._connection) == len(MIGRATIONS):
             return
         with self.writing():
             # Asked again under the lock: another worker may have just done it.
-            version = self._version()
+            version = file_version(self._connection)
             if version > len(MIGRATIONS):
                 message = f"{self.path} has version {version}, this program knows {len(MIGRATIONS)}: use a newer sits"
                 raise SitsError(Code.INTERNAL, message)
@@ -108,24 +108,6 @@ class Database:
                 for statement in script.split(";"):
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {number}")
-
-    def _version(self) -> int:
-        version: int = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        return version
-
-
-def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Turn on the write-ahead log. SQLite does not wait for others on this one switch, so several workers that open a new
-    file at the same moment have to try again."""
-    give_up = time.monotonic() + _BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
-                raise
-            time.sleep(0.005)
 
 
 def _advice(name: str) -> str:

@@ -32,6 +32,10 @@ def schemas() -> dict[str, Schema]:
                 "trouble": STRING,
                 "declared": listed(STRING),
                 "domains": said(listed(STRING), "Those that requests are read by now."),
+                "embedder": said(
+                    nullable(record({"name": STRING, "dimension": nullable(COUNT), "built_in": BOOLEAN, "wanted": STRING})),
+                    "Whose embeddings requests are read by, and whose are wanted by the configuration.",
+                ),
                 "examples": COUNT,
                 "index": nullable(STRING),
                 "indexed": said(BOOLEAN, "Whether the index has all examples."),

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from sits.inner.errors import Code, SitsError
+from sits.ports.server_address import check_namespace, shown
 from sits.ports.store.base import (
     ABSENT,
     LARGEST_PAGE,
@@ -29,7 +30,7 @@ from sits.ports.store.base import (
     Put,
     Store,
 )
-from sits.ports.store.opening import Opening, check_namespace, shown, wrong_address
+from sits.ports.store.opening import Opening, wrong_address
 
 __all__ = [
     "ABSENT",

@@ -1,8 +1,7 @@
-"""What an adapter is opened with, and addresses as people may see them."""
+"""What an adapter is opened with."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -10,8 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from sits.inner.errors import Code, SitsError
-
-_NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,39}")
+from sits.ports.server_address import shown
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -47,22 +45,3 @@ def parts(opening: Opening, wanted: str) -> SplitResult:
 
 def wrong_address(address: str, wanted: str) -> SitsError:
     return SitsError(Code.INVALID_REQUEST, f"store {shown(address)!r}: wanted {wanted}", param="store")
-
-
-def check_namespace(namespace: str) -> None:
-    """Raise `invalid_request` unless `namespace` can begin names of keys and be the name of a schema."""
-    if _NAMESPACE.fullmatch(namespace) is None:
-        raise SitsError(
-            Code.INVALID_REQUEST,
-            f"namespace {namespace[:80]!r}: wanted a-z 0-9 _, a letter first, at most 40 characters",
-            param="namespace",
-        )
-
-
-def shown(address: str) -> str:
-    """An address without user, password and parameters, which may be secrets."""
-    scheme, separator, rest = address.partition("://")
-    if not separator:
-        return address[:80]
-    # The last @: a password that was not quoted may hold one.
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"[:200]

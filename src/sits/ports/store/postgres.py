@@ -11,10 +11,11 @@ from typing import Any
 import asyncpg
 
 from sits.inner.errors import Code, SitsError
+from sits.ports.server_address import shown
 from sits.ports.store import limits
 from sits.ports.store.base import LARGEST_PAGE, Add, Added, Change, Entry, Put
 from sits.ports.store.links import Links
-from sits.ports.store.opening import Opening, parts, shown, wrong_address
+from sits.ports.store.opening import Opening, parts, wrong_address
 from sits.ports.store.postgres_layout import LAYOUT, statements
 
 CONSISTENCY = {

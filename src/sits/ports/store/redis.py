@@ -17,10 +17,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import MasterDownError, NoScriptError, ReadOnlyError, RedisError, ResponseError
 
+from sits.ports.server_address import shown
 from sits.ports.store import limits
 from sits.ports.store.base import LARGEST_PAGE, Add, Added, Change, Delete, Entry
 from sits.ports.store.links import Links
-from sits.ports.store.opening import Opening, parts, shown, wrong_address
+from sits.ports.store.opening import Opening, parts, wrong_address
 from sits.ports.store.redis_scripts import ADD, COMMIT, GET, NAMES, SCAN, Script
 
 CONSISTENCY = {

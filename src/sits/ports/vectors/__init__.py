@@ -15,8 +15,9 @@ import importlib
 import pathlib
 
 from sits.inner.errors import Code, SitsError
+from sits.ports.server_address import check_namespace, shown
 from sits.ports.vectors.base import Clause, Hit, Item, Scalar, Vectors
-from sits.ports.vectors.opening import MEMORY, MOST_ITEMS, Opening, check_namespace, shown, wrong_address
+from sits.ports.vectors.opening import MEMORY, MOST_ITEMS, Opening, wrong_address
 
 __all__ = [
     "ADAPTERS",

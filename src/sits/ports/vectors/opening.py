@@ -1,15 +1,13 @@
-"""What an adapter is opened with, and addresses as people may see them."""
+"""What an adapter is opened with."""
 
 from __future__ import annotations
 
 import pathlib
-import re
 
 import msgspec
 
 from sits.inner.errors import Code, SitsError
-
-_NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,39}")
+from sits.ports.server_address import shown
 
 MOST_ITEMS = 200_000
 """Items of a collection, where nothing else says how many."""
@@ -34,22 +32,3 @@ class Opening(msgspec.Struct, frozen=True):
 
 def wrong_address(address: str, wanted: str) -> SitsError:
     return SitsError(Code.INVALID_REQUEST, f"vectors {shown(address)!r}: wanted {wanted}", param="vectors")
-
-
-def check_namespace(namespace: str) -> None:
-    """Raise `invalid_request` unless `namespace` can begin names of keys and of collections on a server."""
-    if _NAMESPACE.fullmatch(namespace) is None:
-        raise SitsError(
-            Code.INVALID_REQUEST,
-            f"namespace {namespace[:80]!r}: wanted a-z 0-9 _, a letter first, at most 40 characters",
-            param="namespace",
-        )
-
-
-def shown(address: str) -> str:
-    """An address without user, password and parameters, which may be secrets."""
-    scheme, separator, rest = address.partition("://")
-    if not separator:
-        return address[:80]
-    # The last @: a password that was not quoted may hold one.
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"[:200]

@@ -22,9 +22,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
 from sits.inner.errors import Code, SitsError
+from sits.ports.server_address import shown
 from sits.ports.vectors import rules, tags
 from sits.ports.vectors.base import Clause, Hit, Item, Scalar, Vector
-from sits.ports.vectors.opening import Opening, shown, wrong_address
+from sits.ports.vectors.opening import Opening, wrong_address
 from sits.ports.vectors.where import meets, ranked
 
 CONSISTENCY = {

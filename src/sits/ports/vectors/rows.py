@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import pathlib
 import sqlite3
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from sits.inner.errors import Code, SitsError
 from sits.ports.own_file import own_file
+from sits.ports.sqlite_file import enter_wal, file_version
 from sits.ports.vectors import rules
 from sits.ports.vectors.base import Vector
 
@@ -232,13 +232,13 @@ class Rows:
         self._connection.execute("UPDATE collections SET held = held - ? WHERE name = ?", (held, collection))
 
     def _prepare(self) -> None:
-        self._enter_wal()
+        enter_wal(self._connection, self._wait)
         # NORMAL: a commit outlives the process; the log is synced when it is checkpointed.
         self._connection.execute("PRAGMA synchronous = NORMAL")
-        if self._file_version() == _VERSION:
+        if file_version(self._connection) == _VERSION:
             return
         with self._writing():
-            version = self._file_version()
+            version = file_version(self._connection)
             if version > _VERSION:
                 message = f"{self.path} has version {version}, this program knows {_VERSION}: use a newer sits"
                 raise SitsError(Code.STATE_UNAVAILABLE, message)
@@ -246,23 +246,6 @@ class Rows:
                 for statement in _SCHEMA.split(";"):
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {_VERSION}")
-
-    def _file_version(self) -> int:
-        version: int = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        return version
-
-    def _enter_wal(self) -> None:
-        """Turn on the write-ahead log. SQLite does not wait for others on this one switch, so several that open a new file at
-        the same moment have to try again."""
-        give_up = time.monotonic() + self._wait
-        while True:
-            try:
-                self._connection.execute("PRAGMA journal_mode = WAL").fetchall()
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
-                    raise
-                time.sleep(0.005)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -1,8 +1,8 @@
-"""The figures of the deep stage for an embedding model that nobody tuned anything for: from the declared examples, by
-cross-validation.
+"""The figures of the deep stage for an embedding model that nobody tuned anything for.
 
-What is the quick stage's own stays: its embeddings are the same. How sure it must be to go without the deep one does not, since
-that depends on how good the deep one is.
+What is the quick stage's own stays: its embeddings are the same. Of few examples temperature and shift are set by
+cross-validation when they are fitted, as for the built-in model; what is more than that is noise with them, so they begin with
+plain figures. Of many all is set here, by cross-validation, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sits.routing.intent import votes
-from sits.routing.intent.fitting import MANY, NONE, Known, heard, lay
+from sits.routing.intent.fitting import FEW, MANY, Known, heard, lay
 from sits.routing.intent.head import out_of_fold
 from sits.routing.intent.intent import products_beside
 from sits.routing.intent.script import COUNT, scripts
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     Labels = npt.NDArray[np.intp]
 
-PENALTIES = (3e-6, 1e-5, 3e-5, 1e-4)
-FEWEST = 4
-"""Examples of each domain that setting anything by them needs: with fewer, some fold has none of it."""
-NEVER = 1.01
-"""No confidence is as high."""
-MODEST = 0.35
-"""The least probability of a domain where nothing can be said of it: a third more is likely of none."""
+PENALTY = 3e-6
+"""As large as the one of the quick stage, whose rows are as long."""
+LEAST = 0.35
+"""The least probability of a domain: a third, and a little."""
+SAFE, SAFE_NONE = 0.9, 0.99
+"""The quick stage's verdict stands where it is right in nine of ten cases; that it is none, in 99 of 100: there is no telling
+what is still to come."""
 
 
 def tuned(given: Known, count: int, start: Tuning) -> Tuning:
@@ -39,28 +39,24 @@ def tuned(given: Known, count: int, start: Tuning) -> Tuning:
     import numpy as np
 
     own = np.bincount(given.labels, minlength=count + 1)[:count]
-    if given.embeddings is None or own.min() < FEWEST:
-        return msgspec.structs.replace(start, deep=Scale(1.0, MODEST), safe=NEVER, safe_none=NEVER, deep_penalty=PENALTIES[0])
+    plain = msgspec.structs.replace(start, deep=Scale(1.0, LEAST), safe=SAFE, safe_none=SAFE_NONE, deep_penalty=PENALTY)
+    if given.embeddings is None or own.sum() / count < FEW or own.min() < FOLDS:
+        return plain
     given = _part(given, count)
     laid, labels = lay(given, count), given.labels
-    fold = _spread(labels, scripts(given.texts), FOLDS)
     assert laid.embeddings is not None
+    fold = _spread(labels, scripts(given.texts), FOLDS)
     products = laid.quick.products()
     quick = out_of_fold(products, laid.targets, start.quick_penalty, fold, weights=laid.weights)
-    voted = votes.out_of_fold(laid.embeddings, labels, count + 1, fold, laid.weights)
     products = products_beside(laid.embeddings, products, laid.seen)
-    read = _weighed(labels, given.shared, count)
-    found = []
-    for penalty in PENALTIES:
-        scores = out_of_fold(products, laid.targets, penalty, fold, weights=laid.weights) + voted
-        found.append((float((scores[read].argmax(axis=1) == labels[read]).mean()), penalty, scores))
-    _, penalty, deep = max(found, key=lambda one: one[0])
-    scale = tune_scale(deep[read], labels[read])
+    deep = out_of_fold(products, laid.targets, PENALTY, fold, weights=laid.weights)
+    deep = deep + votes.out_of_fold(laid.embeddings, labels, count + 1, fold, laid.weights)
+    scale = tune_scale(deep, labels)
     # A script that is not read says nothing; the quick stage is not asked there.
-    said = read & laid.seen if (read & laid.seen).any() else read
+    said = laid.seen if laid.seen.any() else ~laid.seen
     quick_read = read_all(quick[said], recalibrate(quick[said], labels[said], laid.weights[said], start.quick))
     safe, safe_none = tune_safe(quick_read, read_all(deep[said], scale), labels[said], count)
-    return msgspec.structs.replace(start, deep=scale, safe=safe, safe_none=safe_none, deep_penalty=penalty)
+    return msgspec.structs.replace(plain, deep=scale, safe=safe, safe_none=safe_none)
 
 
 def _part(given: Known, count: int) -> Known:
@@ -68,30 +64,18 @@ def _part(given: Known, count: int) -> Known:
     import numpy as np
 
     places = np.flatnonzero(heard(given, count))
-    share = MANY / len(places)
-    if share < 1.0:
-        kept = []
-        for one in range(count + 1):
-            listed = places[given.labels[places] == one]
-            some = min(len(listed), max(FEWEST, int(len(listed) * share)))
-            kept.append(listed[np.arange(some) * len(listed) // max(1, some)])
-        places = np.sort(np.concatenate(kept))
+    share = min(1.0, MANY / len(places))
+    kept = []
+    for one in range(count + 1):
+        listed = places[given.labels[places] == one]
+        some = min(len(listed), max(FOLDS, int(len(listed) * share)))
+        kept.append(listed[np.arange(some) * len(listed) // max(1, some)])
+    places = np.sort(np.concatenate(kept))
     chosen = np.zeros(len(given.labels), dtype=bool)
     chosen[places] = True
     assert given.embeddings is not None
-    texts = [given.texts[at] for at in places]
+    texts = [given.texts[at] for at in places.tolist()]
     return Known(texts, given.labels[places], given.shared[places], given.quick.only(chosen), given.embeddings[places])
-
-
-def _weighed(labels: Labels, shared: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.bool_]:
-    """Those whose verdicts count: of what comes with the package no more than its weight, or nothing else would count."""
-    import numpy as np
-
-    back = np.flatnonzero(shared)
-    most = min(len(back), max(FEWEST, int(NONE * (labels < count).sum() / count)))
-    read = ~shared
-    read[back[np.arange(most) * len(back) // max(1, most)]] = True
-    return read
 
 
 def _spread(labels: Labels, spoken: Labels, count: int) -> Labels:

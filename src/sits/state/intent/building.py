@@ -137,7 +137,8 @@ async def build(
     while (fitted := await aside(lambda: fits.take(name), "intent")) is None:
         with alone(fits.folder / "fit.lock") as ours:
             if ours and await aside(lambda: fits.take(name), "intent") is None:
-                raw = await fit_apart(await aside(lambda: _task(given, rows, quick, tuning, _index(given, index), anew), "intent"))
+                task = await aside(lambda: _task(given, rows, quick, tuning, _index(given, index), anew), "intent")
+                raw = await fit_apart(task)
                 await aside(partial(fits.keep, name, raw), "intent")
         if not ours:
             await asyncio.sleep(WAIT_SECONDS)

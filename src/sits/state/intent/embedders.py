@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from sits.state.intent.seat import Seat
+
     Matrix = npt.NDArray[np.float32]
 
 MODEL = "multilingual-e5-small"
@@ -101,10 +103,22 @@ def steady(name: str, embed: Embed, size: int, changed: Callable[[], None] = lam
         rows = await embed(texts)
         if rows.shape[1] != size:
             changed()
-            raise SitsError(Code.UPSTREAM_BROKEN, f"{name} answers with embeddings of {rows.shape[1]} numbers, and had {size} before")
+            message = f"{name} answers with embeddings of {rows.shape[1]} numbers, and had {size} before"
+            raise SitsError(Code.UPSTREAM_BROKEN, message)
         return rows
 
     return same
+
+
+def laid(embed: Embed, seat: Seat | None) -> Embed:
+    """`embed`, its rows laid where those of the built-in model lie; as they are without a seat."""
+    if seat is None:
+        return embed
+
+    async def placed(texts: Sequence[str]) -> Matrix:
+        return seat.place(await embed(texts))
+
+    return placed
 
 
 def threaded(model: Deep) -> Embed:

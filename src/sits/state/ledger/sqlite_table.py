@@ -19,6 +19,7 @@ import msgspec
 
 from sits.inner.errors import Code, SitsError
 from sits.ports.own_file import own_file
+from sits.ports.sqlite_file import enter_wal, file_version
 from sits.state.ledger.entry import Row
 from sits.state.ledger.sqlite_reader import Reader
 from sits.state.ledger.stretch import Stretch, joined, opened_names, opened_records, sealed_names, sealed_records
@@ -250,15 +251,15 @@ class SqliteTable:
         return sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
     def _prepare(self) -> None:
-        self._enter_wal()
+        enter_wal(self._connection, BUSY_SECONDS)
         # A segment is deleted once its entries are here: they must be on the disk by then.
         self._connection.execute("PRAGMA synchronous = FULL")
         # What is added is hardly ever looked at again: SQLite's own 2 MiB of pages would only be held.
         self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        if self._version() == len(MIGRATIONS):
+        if file_version(self._connection) == len(MIGRATIONS):
             return
         with self._writing():
-            version = self._version()
+            version = file_version(self._connection)
             if version > len(MIGRATIONS):
                 message = f"{self.path} has version {version}, this program knows {len(MIGRATIONS)}: use a newer sits"
                 raise SitsError(Code.STATE_UNAVAILABLE, message)
@@ -266,22 +267,6 @@ class SqliteTable:
                 for statement in statements:
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {number}")
-
-    def _version(self) -> int:
-        version: int = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        return version
-
-    def _enter_wal(self) -> None:
-        """SQLite does not wait for others on this one switch, so workers that open a new file together try again."""
-        give_up = time.monotonic() + BUSY_SECONDS
-        while True:
-            try:
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
-                    raise
-                time.sleep(0.005)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

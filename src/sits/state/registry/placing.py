@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sits.routing.intent.levels import level, offsets
 from sits.routing.intent.script import scripts
-from sits.state.intent.material import background, kinds
+from sits.state.intent import material
 from sits.state.intent.seat import centred, shared
 
 if TYPE_CHECKING:
@@ -92,6 +92,6 @@ def yardstick() -> list[str]:
 
 
 def _yardstick() -> tuple[list[str], list[str], list[str]]:
-    general = [one.text for one in background()[::EVERY_GENERAL]]
-    listed = kinds()[::EVERY_KIND]
+    general = [one.text for one in material.background()[::EVERY_GENERAL]]
+    listed = material.kinds()[::EVERY_KIND]
     return general, [one.kind for one in listed], [*general, *(one.text for one in listed)]

