@@ -19,9 +19,12 @@ from gateway_rig import Gateway, inside_loop, model, settings, write
 
 from sits import dialects
 from sits.engines.base import Call, Deadlines, Outgoing, Reply, field_lines
+from sits.engines.scripted import AGAIN, READ, ScriptedServer, answer
 from sits.gateway.embedding import BATCH, BuiltIn, Declared, Embedder, followed, weights_of
+from sits.gateway.registry import ServiceRegistry
 from sits.gateway.understanding import AGAIN_SECONDS, Understanding
 from sits.inner.errors import Code, SitsError
+from sits.ports.store.memory import MemoryStore
 from sits.ports.vectors import Vectors
 from sits.ports.vectors.memory import MemoryVectors
 from sits.resources.embedding import EmbedderSpec
@@ -192,7 +195,7 @@ def _put(value: Any) -> Callable[[list[Any]], Any]:
 
 FAULTS: tuple[tuple[str, Callable[[list[Any]], Any], str], ...] = (
     ("too few", lambda data: {"data": data[:1]}, "answers 2 texts with 1 embeddings"),
-    ("none", lambda data: {"data": []}, "answers 2 texts with no embeddings"),
+    ("none", lambda data: {"data": []}, "bge-m3: The model server's answer holds no 'data'"),
     ("too many", lambda data: {"data": [*data, {**data[0], "index": 2}]}, "answers 2 texts with 3 embeddings"),
     ("one twice", lambda data: {"data": [data[0], data[0]]}, "answers 2 texts with several embeddings for one"),
     ("of two sizes", _wider, "answers with embeddings of 12 and 13 numbers"),
@@ -220,7 +223,7 @@ def test_what_the_server_refuses_is_said_with_its_words() -> None:
     async def play() -> None:
         server = Server()
         server.status, server.spoil = 404, lambda data: {"error": {"message": "no such model"}}
-        with pytest.raises(SitsError, match="bge-m3 answers 404: .*no such model") as caught:
+        with pytest.raises(SitsError, match=r"bge-m3 answers 404: .*no such model") as caught:
             await declared(server).embed(["one"])
         assert caught.value.code is Code.UPSTREAM_ERROR
         server.fault = SitsError(Code.UPSTREAM_UNREACHABLE, "nobody there")
@@ -376,10 +379,10 @@ def test_bad_answers_are_in_the_trouble_and_the_quick_verdict_stands(house: Hous
         node = house.node(declared(server))
         node.apply(BOTH)
         await ready(node)
-        server.spoil = lambda data: {"data": data[1:]}
+        server.spoil = lambda data: {"data": [*data, *data]}
         verdict = await node.read(chat("a text that nobody has asked of"), "chat", 10.0)
         assert verdict.stage == "quick"
-        await until(lambda: "answers 1 texts with no embeddings" in node.status()["trouble"])
+        await until(lambda: "answers 1 texts with several embeddings for one" in node.status()["trouble"])
         server.spoil = lambda data: {"data": data}
         assert (await node.read(chat("another text of this kind"), "chat", 10.0)).stage in ("quick", "deep")
         await until(lambda: node.status()["trouble"] == "")
@@ -426,7 +429,7 @@ def test_a_change_of_the_embedder_takes_over_when_all_is_made_and_nothing_is_mix
 
         house.again, house.embedder = mend, second
         node.apply(BOTH)
-        assert node.look(chat(LAW[0]), "chat") is not None
+        assert (node.active, node.status()["state"]) == (True, "building")
         assert set(map(id, node.engines())) == {id(old), id(new)}
         await until(lambda: node.status()["embedder"]["name"] == "bge-m3" and bool(node.status()["indexed"]))
         assert seen == [({"name": "multilingual-e5-small", "dimension": 384, "built_in": True, "wanted": "bge-m3"}, True)]
@@ -459,7 +462,129 @@ def test_shelves_of_two_models_do_not_mix_and_say_how_many_numbers_there_are(tmp
     assert len(list(tmp_path.glob("examples-*.bin"))) == 6
 
 
-# In a gateway, with a real model
+# Services
+
+
+CARDS = compile(
+    [
+        read_value(model("court", "http://127.0.0.1:1", description=LAW[1])),
+        read_value(model("sums", "http://127.0.0.1:1", description=MATHS[1])),
+    ],
+    1,
+)
+
+
+class Place:
+    """A registry of these services whose clock and embedder are ours."""
+
+    def __init__(self, data: pathlib.Path, embedder: Embedder) -> None:
+        self.now = 1000.0
+        self.embedder = embedder
+        self.vectors = MemoryVectors()
+
+        async def opened() -> Vectors:
+            return self.vectors
+
+        async def unload(name: str) -> bool:
+            return False
+
+        self.registry = ServiceRegistry(
+            data,
+            lambda: self.embedder,
+            MemoryStore(lambda: self.now),
+            counts=dict,
+            told=lambda event, said: None,
+            unload=unload,
+            clock=lambda: self.now,
+            vectors=opened,
+        )
+
+    async def found(self, query: str) -> tuple[str | None, str]:
+        """Who is found first by meaning, and why it was not asked."""
+        said = await self.registry.find_by_intent(query, 1)
+        return (said.data[0].name if said.data and "meaning" in said.data[0].why else None), said.left_out
+
+
+class Telling(Server):
+    """Sees the subject of a text in its words, so that cards lie near queries."""
+
+    async def _answer(self, request: Outgoing, reply: Reply) -> None:
+        def spoil(data: list[Any]) -> Any:
+            for one, text in zip(data, self._asked(request), strict=True):
+                law, maths = (any(some in text for some in listed) for listed in (LAW, MATHS))
+                one["embedding"][:2] = [3.0 * law, 3.0 * maths]
+            return {"data": data}
+
+        self.spoil = spoil
+        await super()._answer(request, reply)
+
+    @staticmethod
+    def _asked(request: Outgoing) -> list[str]:
+        given = json.loads(request.body)["input"]
+        return [given] if isinstance(given, str) else given
+
+
+def test_services_are_found_by_the_declared_model_and_by_the_one_before_until_it_can_be(tmp_path: pathlib.Path) -> None:
+    async def play() -> None:
+        one, other = Telling(), Telling(16)
+        place = Place(tmp_path, declared(one))
+        await place.registry.want(CARDS, None)
+        assert (await place.found(LAW[1]), await place.found(MATHS[1])) == (("court", ""), ("sums", ""))
+        assert place.registry.engines() == [one, one]
+        # Another one that is away: the one before goes on.
+        place.embedder, other.fault = declared(other, "other"), SitsError(Code.UPSTREAM_UNREACHABLE, "nobody there")
+        await place.registry.want(CARDS, None)
+        asked = len(one.texts)
+        assert await place.found(LAW[2]) == ("court", "")
+        assert (len(one.texts), other.texts) == (asked + 1, [])
+        other.fault, place.now = None, place.now + 61.0
+        assert await place.found(LAW[3]) == ("court", "")
+        assert (place.registry.engines(), len(one.texts)) == ([other, other], asked + 1)
+        # It answers in another size: names and words only, and then all anew.
+        other.size, place.now = 20, place.now + 1.0
+        found, left_out = await place.found(LAW[4])
+        assert (found, left_out) == (None, "other answers with embeddings of 20 numbers, and had 16 before")
+        place.now += 61.0
+        assert await place.found(LAW[5]) == ("court", "")
+        await place.registry.aclose()
+
+    story(play)
+
+
+def test_a_search_does_not_wait_for_all_that_services_are_compared_by(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        monkeypatch.setattr("sits.gateway.registry.PATIENCE", 0.05)
+        server, hold = Telling(), asyncio.Event()
+        answer_now = server._answer
+
+        async def held(request: Outgoing, reply: Reply) -> None:
+            await hold.wait()
+            await answer_now(request, reply)
+
+        server._answer = held  # type: ignore[method-assign]
+        place = Place(tmp_path, declared(server))
+        await place.registry.want(CARDS, None)
+        assert await place.found(LAW[1]) == (None, "bge-m3 is embedding what services are compared by")
+        hold.set()
+        await until(lambda: place.registry.trouble == "")
+        assert await place.found(LAW[1]) == ("court", "")
+        await place.registry.aclose()
+
+    story(play)
+
+
+# In a gateway
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder whose data has the model files that all tests share."""
+    (tmp_path / "data").mkdir()
+    MODELS.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "data" / "models").symlink_to(MODELS)
+    return tmp_path
 
 
 SMOL = {
@@ -474,14 +599,11 @@ CARD = model("court-clerk", "http://127.0.0.1:1", description="Says whether a co
 
 
 @inside_loop
-async def test_a_real_llama_cpp_server_is_the_embedder_of_domains_and_services(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "data").mkdir()
-    MODELS.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "data" / "models").symlink_to(MODELS)
+async def test_a_real_llama_cpp_server_is_the_embedder_of_domains_and_services(folder: pathlib.Path) -> None:
     domains = (domain("law", *LAW), domain("maths", *MATHS))
     patient = {"connect": 5.0, "headers": 60.0, "firstToken": 60.0, "idle": 60.0, "total": 120.0}
     service = settings(embedder={"model": "smol"}, deadlines=patient)
-    async with Gateway(tmp_path, NAMED, CARD, *domains, service) as gateway:
+    async with Gateway(folder, NAMED, CARD, *domains, service) as gateway:
         node = gateway.node.routing.understanding
         await ready(node)
         status = (await gateway.ask("/v1/admin/intent", method="GET")).json
@@ -492,9 +614,23 @@ async def test_a_real_llama_cpp_server_is_the_embedder_of_domains_and_services(t
         found = (await gateway.ask("/v1/registry/find?q=valid+contracts&top=1", method="GET")).json
         assert (found["data"][0]["name"], found["left_out"]) == ("court-clerk", None)
         assert "meaning" in found["data"][0]["why"]
-        assert not list((tmp_path / "data").rglob("*e5-small*.bin")), "the built-in model was asked"
+        assert not list((folder / "data").rglob("*e5-small*.bin")), "the built-in model was asked"
         # Back to the built-in one, live.
-        write(tmp_path, CARD, *domains, settings(deadlines=patient))
+        write(folder, CARD, *domains, settings(deadlines=patient))
         await gateway.node.reload()
         await until(lambda: node.status()["embedder"]["built_in"] and node.status()["state"] == "ready")
         assert (node.status()["embedder"]["dimension"], node.status()["trouble"]) == (384, "")
+
+
+@inside_loop
+async def test_a_registered_model_that_is_the_embedder_cannot_be_removed(folder: pathlib.Path) -> None:
+    well = answer(200, b'{"object":"list","data":[]}')
+    async with ScriptedServer([READ, well, AGAIN]) as server, Gateway(folder, CARD) as gateway:
+        registered = {"model_id": "bge-m3", "endpoint": server.url, "engine": "openai"}
+        made = await gateway.ask("/v1/models/register", registered)
+        assert made.status == 201, made.json
+        write(folder, CARD, settings(embedder={"model": "bge-m3"}))
+        await gateway.node.reload()
+        assert gateway.node.reloader.current.settings.embedder == EmbedderSpec("bge-m3")
+        refused = await gateway.ask("/v1/models/bge-m3", None, None, "DELETE")
+        assert (refused.status, 'no Model "bge-m3"' in refused.json["error"]["message"]) == (422, True), refused.json

@@ -39,6 +39,7 @@ def everything(place: str) -> list[Resource]:
     return [
         one("Settings", plugins=place),
         one("Settings", trace={"folder": place}),
+        one("Settings", store=file, bus=file, vectors=file, flows=file, ledger={"store": file}),
         remote(apiKey=file),
         remote(headers={"x-key": file, "x-word": "plain", "x-env": "env:A"}),
         remote(tls={"ca": place}),
@@ -65,7 +66,7 @@ def test_every_path_is_told_below_the_configuration_and_used_absolute(place: str
     assert [anchored(each, pathlib.Path("/base")) for each in everything(place)] == everything(used)
     assert [anchored(each, None) for each in everything(place)] == everything(place)
     named = [path for each in everything(place) for _, path in needed(each)]
-    assert named == [place] * 10, "all but the folder of the trace, which is made"
+    assert named == [place] * 15, "all but the folder of the trace, which is made"
 
 
 MODEL = "kind: Model\nmetadata: {name: m}\nspec: {engine: vllm, endpoint: 'http://h', tokenizer: {source: 'file:tok.json'}}\n"

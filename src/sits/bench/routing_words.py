@@ -74,10 +74,12 @@ weighed against everything else, in seconds.
 `sticky conversations` is policy `hash` by session, told exact weights; `cache-aware` the policy of this name of SGLang's and
 vLLM's routers, as their documentation describes it, at their defaults; `least-added, prompts unread` our own without what it
 knows of prompts. Capacity is what the pool could do if nothing were ever read twice and memories had no end, so that nobody comes
-near it. Traces are 100 s long; the limit is 20 s by the speed of the slowest backend. Pool and conversations were set before the
-first run but for two numbers, changed after one look at what share of a trace is new, before any policy had seen it (six turns
-and 120 tokens said in the median had made that 8 %). What `least-added` learns of reading was found on steady and bursty traffic
-of this pool with seeds 1 to 3: a first version believed in a rush that servers forget, and then nobody kept to one, and they did.
+near it. Traces are 100 s long, of six seeds; the limit is 20 s by the speed of the slowest backend. Pool and conversations were
+set before the first run but for two numbers, changed after one look at what share of a trace is new, before any policy had seen
+it (six turns and 120 tokens said in the median had made that 8 %). What `least-added` learns of reading was found on steady and
+bursty traffic of this pool with seeds 1 to 3: a first version believed in a rush that servers forget, and then nobody kept to
+one, and they did; a second one knew nothing of reading before it had seen eight answers of each, and guesses now. Three seeds
+were too few to place a peak (1.10 times that of slots in bursty traffic with these, before six were taken).
 In the pools above, where prompts are read side by side and slow nobody down, it reckons with a slowdown that is not there: that
 costs it up to 5 % on the four generations."""
 TRAFFIC_TEXT = {

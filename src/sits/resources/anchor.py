@@ -92,7 +92,9 @@ def _settings(settings: Settings, change: Change) -> Settings:
     plugins = None if spec.plugins is None else change(("spec", "plugins"), spec.plugins)
     if trace is not None and trace.folder is not None:
         trace = structs.replace(trace, folder=change(("spec", "trace", "folder"), trace.folder))
-    return structs.replace(settings, spec=structs.replace(spec, plugins=plugins, trace=trace))
+    addresses = {name: _source(("spec", name), getattr(spec, name), change) for name in ("store", "bus", "vectors", "flows")}
+    ledger = structs.replace(spec.ledger, store=_source(("spec", "ledger", "store"), spec.ledger.store, change))
+    return structs.replace(settings, spec=structs.replace(spec, plugins=plugins, trace=trace, ledger=ledger, **addresses))
 
 
 def _source(where: Path, value: str, change: Change) -> str:

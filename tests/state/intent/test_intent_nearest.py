@@ -132,3 +132,23 @@ def test_an_index_that_is_away_says_so() -> None:
             assert caught.value.code is Code.STATE_UNAVAILABLE
 
     asyncio.run(story())
+
+
+def test_examples_of_two_models_lie_apart_whatever_their_names_and_sizes(address: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        vectors = await open_vectors(address, tmp_path, timeout=20.0)
+        try:
+            long = "m" * 40
+            models = ((f"3_0123456789abcdef-{long}", 3), (f"4_0123456789abcdef-{long}", 4), (f"3_fedcba9876543210-{long}", 3))
+            apart = [Nearest(vectors, name, size) for name, size in models]
+            for at, (_, size) in enumerate(models):
+                row = np.zeros((1, size), dtype=np.float32)
+                row[0, at % size] = 1.0
+                assert await apart[at].keep(given((f"text {at}", "law")), row) == (1, 0)
+            for at, (_, size) in enumerate(models):
+                found = await apart[at].near(np.eye(size, dtype=np.float32)[at % size], 5)
+                assert [(one.text, round(one.cosine, 2)) for one in found] == [(f"text {at}", 1.0)]
+        finally:
+            await vectors.aclose()
+
+    asyncio.run(story())
