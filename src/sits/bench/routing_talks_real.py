@@ -45,7 +45,7 @@ LOCAL = {
     "threads": 1,
     "unloadAfter": 20,
 }
-TALKING, TURNS, PAUSE = 6, 6, 8.0
+TALKING, TURNS, PAUSE = 6, 6, 12.0
 """Conversations at a time, turns of each, seconds between two of them in the mean."""
 ANSWER = 16
 """Tokens of an answer, at the most."""
@@ -182,6 +182,8 @@ def _told(name: str, rows: Sequence[_Took]) -> Told:
     places: dict[int, str] = {}
     stayed: list[bool] = []
     for row in sorted(rows, key=lambda row: row.turn.at):
+        if not row.target:
+            continue  # Its head was sent to keep the client, before anybody had answered.
         if row.turn.talk in places:
             stayed.append(places[row.turn.talk] == row.target)
         places[row.turn.talk] = row.target

@@ -7,11 +7,11 @@ import contextlib
 import logging
 import pathlib
 import random
-import secrets
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from sits.engines.base import Engine
 from sits.engines.remote.address import parse_address
@@ -26,6 +26,7 @@ from sits.gateway.fleet import Fleet
 from sits.gateway.listing import Listing
 from sits.gateway.meaning import Meaning
 from sits.gateway.membership import Membership
+from sits.gateway.opening import address_of, bus_of, ledger_of, sessions_of, shared_bus, store_of, vectors_of
 from sits.gateway.pages import Pages
 from sits.gateway.plugging import Plugging
 from sits.gateway.recall import Caches
@@ -50,23 +51,18 @@ from sits.observe.log import LineWriter, log_to
 from sits.observe.metrics import Registry
 from sits.observe.redact import Redactor
 from sits.observe.trace import request_id
-from sits.ports.bus import Bus, open_bus
-from sits.ports.store import open_store
-from sits.ports.vectors import Vectors, open_vectors
+from sits.ports.bus import Bus
 from sits.resources.defaults import base_of
 from sits.resources.keys import Key
 from sits.resources.kinds import Model, SettingsSpec
 from sits.resources.problem import ConfigError, Fault
-from sits.resources.secrets import SecretError, address
 from sits.resources.snapshot import Snapshot
 from sits.resources.watch import Reloader, Status, watch
 from sits.routing.scheduling.judging import use_faults
 from sits.security.keys import Authenticator, KeyIdentity
 from sits.state.database import Database
-from sits.state.ledger import Ledger, open_table
 from sits.state.limits import open_limits
 from sits.state.registrations import LocalModels, ModelShelf, Registrations
-from sits.state.sessions import Sessions, Terms, open_pending
 from sits.state.stored_keys import StoredKeys
 
 _log = logging.getLogger("sits.gateway")
@@ -138,7 +134,7 @@ class Node:
         self._stored = await self._read_stored()
         self.plugging.start()
         snapshot = self.reloader.start(self.wall())
-        if _address(snapshot.settings.bus) != "local":
+        if shared_bus(snapshot.settings):
             snapshot = await self._join(snapshot.settings)
         return snapshot
 
@@ -146,14 +142,14 @@ class Node:
         """Everything that outlives a request."""
         snapshot = table.snapshot
         settings = snapshot.settings
-        self.store = await open_store(
-            _address(settings.store), self._data, timeout=settings.state_seconds, namespace=settings.cluster.name
-        )
+        self.store = await store_of(settings, self._data)
         shared = self.store if self.store.name not in ("sqlite", "memory") else None
         self.caches = Caches(self.loop, self.sweep, self.wall, mib=settings.cache_mib, store=shared, chance=self._chance.random)
         self.limits = open_limits(self._data, shared, away=settings.outage.limits)
-        self.ledger = await self._open_ledger(settings)
-        self.sessions = await self._open_sessions(settings)
+        self.ledger = await ledger_of(settings, self._data)
+        self.sessions, self._news = await sessions_of(
+            settings, self._data, self.store, self._name, self.wall, alone=self.membership is None
+        )
         self.conversations = Conversations(self.sessions, self.store)
         self.meaning = Meaning(self.caches, self.store, self._name, self._data)
         await self._mean(table)
@@ -187,7 +183,7 @@ class Node:
             self.registry,
             self._data,
             self._engine_for,
-            self._connect_bus(settings) if self.membership is not None else None,
+            partial(bus_of, settings) if self.membership is not None else None,
             name=self._name,
             worker=self._worker,
         )
@@ -197,7 +193,7 @@ class Node:
             self._data,
             self._engine_for,
             self._embedder,
-            self._open_vectors(settings, self._data),
+            vectors_of(settings, self._data),
             name=self._name,
             chance=self._chance.random,
             tell=self.reliability.events.tell,
@@ -211,7 +207,7 @@ class Node:
             told=self.reliability.events.tell,
             unload=Units(self.service).unload,
             clock=time.perf_counter,
-            vectors=self._open_vectors(settings, pathlib.Path()) if _address(settings.vectors) != "embedded" else None,
+            vectors=vectors_of(settings, pathlib.Path()) if address_of(settings.vectors) != "embedded" else None,
         )
         self.caches.behind(self.services.want(table.snapshot, settings.registry), must=True)
 
@@ -304,33 +300,6 @@ class Node:
         self._pages.add("GET", "/v1/models/{name}", listing.one)
         self._pages.add("DELETE", "/v1/models/{name}", registrar.remove, "admin")
 
-    async def _open_sessions(self, settings: SettingsSpec) -> Sessions:
-        """Sessions over the store. Nodes hear of each other's changes over the bus; without one, each read asks the store."""
-        if self.membership is not None:
-            with contextlib.suppress(SitsError):
-                self._news = await open_bus(
-                    _address(settings.bus), timeout=settings.state_seconds, namespace=settings.cluster.name
-                )
-        terms = Terms(offline=settings.outage.sessions, stale=5.0 if self._news is not None else 0.0)
-        pending = await open_pending(self._data, self._name, terms)
-        sessions = Sessions(
-            self._name, self.store, self._news, pending, wall=self.wall, token=lambda: secrets.token_hex(12), terms=terms
-        )
-        await sessions.start()
-        return sessions
-
-    async def _open_ledger(self, settings: SettingsSpec) -> Ledger | None:
-        if not settings.ledger.enabled:
-            return None
-
-        def made() -> Ledger:
-            table = open_table(self._data, _address(settings.ledger.store))
-            return Ledger(self._data, table, keep_days=settings.ledger.keep_days)
-
-        ledger = await asyncio.to_thread(made)
-        ledger.start()
-        return ledger
-
     # The cluster
 
     async def _join(self, settings: SettingsSpec) -> Snapshot:
@@ -339,7 +308,7 @@ class Node:
         local = self._registrations
         node = node_id(socket.gethostname(), self.started_at, self._chance.getrandbits)
         cluster = Cluster(
-            self._connect_bus(settings),
+            partial(bus_of, settings),
             node,
             wall=self.wall,
             changed=self._rows_changed.set,
@@ -352,13 +321,6 @@ class Node:
         self._stored = await self._read_stored()
         await membership.begin()
         return self.reloader.refresh(self.wall())
-
-    @staticmethod
-    def _connect_bus(settings: SettingsSpec) -> Callable[[], Awaitable[Bus]]:
-        async def connect() -> Bus:
-            return await open_bus(_address(settings.bus), timeout=settings.state_seconds, namespace=settings.cluster.name)
-
-        return connect
 
     async def _follow_cluster(self, membership: Membership) -> None:
         """Take what comes over the bus: configurations that others push, models that others register."""
@@ -440,16 +402,7 @@ class Node:
         if wanted and self.caches.semantic is None:
             entries = max(one.spec.cache.semantic.entries for one in wanted if one.spec.cache and one.spec.cache.semantic)
             settings = table.snapshot.settings
-            await self.meaning.want(settings, entries, _address(settings.vectors))
-
-    @staticmethod
-    def _open_vectors(settings: SettingsSpec, data: pathlib.Path) -> Callable[[], Awaitable[Vectors]]:
-        async def opened() -> Vectors:
-            return await open_vectors(
-                _address(settings.vectors), data, timeout=settings.state_seconds, namespace=settings.cluster.name
-            )
-
-        return opened
+            await self.meaning.want(settings, entries, address_of(settings.vectors))
 
     def _levels(self, snapshot: Snapshot) -> None:
         logging.getLogger().setLevel(snapshot.settings.log_level.upper())
@@ -560,18 +513,6 @@ async def _move(local: ModelShelf, cluster: Cluster) -> None:
             if error.code is not Code.CONFLICT:
                 return
         await local.remove(kept.name)
-
-
-def _address(value: str) -> str:
-    """An address of Settings, its reference followed.
-
-    Raises:
-        SitsError: `invalid_request`, the reference leads nowhere.
-    """
-    try:
-        return address(value)
-    except SecretError as error:
-        raise SitsError(Code.INVALID_REQUEST, f"an address of Settings: {error}") from error
 
 
 def _to_stderr(lines: bytes) -> None:

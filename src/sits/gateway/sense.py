@@ -147,7 +147,8 @@ class Sense:
         if not isinstance(embedder, Declared):
             from sits.resilience.substitutes.space import space
 
-            return Mapped(await aside(space, "registry"))
+            found = await aside(space, "registry")
+            return Mapped(found.place, int(found.background.shape[1]))
         from sits.state.intent.building import embedded
         from sits.state.intent.embedders import steady
         from sits.state.intent.shelf import Shelf as Examples

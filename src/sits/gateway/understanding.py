@@ -295,10 +295,10 @@ class Understanding:
         self._progress = done, of
 
     async def _keep(self, built: Built) -> None:
-        if callable(self._vectors):
-            self._vectors = await self._vectors()
         from sits.state.intent.nearest import Nearest
 
+        if callable(self._vectors):
+            self._vectors = await self._vectors()
         assert self._used is not None
         size = built.embeddings.shape[1]
         # The name of the built-in one's is older than there being others; those say how many numbers they have.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from sits.routing.intent import votes, words
 from sits.routing.intent.fitting import Known, fit_intent, known
@@ -14,9 +15,10 @@ from sits.routing.intent.intent import Intent, deep_seen, products_beside, quick
 from sits.routing.intent.judge import Marks, calibration_error, judge
 from sits.routing.intent.recent import LONG, Recent
 from sits.routing.intent.seen import Seen, see
+from sits.routing.intent.spread import spread
 from sits.routing.intent.tune import Read, Tuning, folds, read_all, tune_safe, tune_scale
 from sits.routing.intent.verdict import Scale, Stage, Verdict, read
-from sits.routing.intent.votes import CALM, VOTERS, WEIGHT, Vote, counted, tally
+from sits.routing.intent.votes import CALM, GATHERED, OWN, VOTERS, Vote, counted, summed, tally
 
 
 @pytest.mark.parametrize(
@@ -116,12 +118,12 @@ def test_scores_out_of_fold_are_those_of_a_head_that_was_fitted_on_the_others() 
     vectors, labels = clusters()
     fold = np.arange(len(labels)) % 4
     found = out_of_fold(plain(vectors).products(), ones(labels, 3), 1e-3, fold)
-    voted = votes.out_of_fold(vectors, labels, 3, fold)
+    voted, placed = votes.out_of_fold(vectors, labels, 3, fold), spread(vectors).out(vectors)
     for one in range(4):
         out = fold == one
         head = fitted(vectors[~out], labels[~out], 3, 1e-3)
         assert found[out] == pytest.approx(head.scores(plain(vectors[out])), abs=1e-3)
-        assert voted[out] == pytest.approx(tally(vectors[out], vectors[~out], labels[~out], 3), abs=1e-5)
+        assert voted[out] == pytest.approx(tally(placed[out], placed[~out], labels[~out], 3), abs=1e-5)
     with pytest.raises(ValueError, match="0"):
         out_of_fold(plain(vectors).products(), ones(labels, 3), 1e-3, np.zeros(len(labels), dtype=np.intp))
 
@@ -269,18 +271,18 @@ def test_a_query_alone_is_scored_as_among_many() -> None:
 def test_votes_that_were_gathered_elsewhere_count_instead_of_those_of_its_own_examples() -> None:
     intent, texts, tokens, embeddings = made()
     asked = texts[0], tokens[0], embeddings[0]
-    own: list[Vote] = [
-        ([*NAMES, None][int(intent.classes[at])], float(intent.examples[at] @ embeddings[0])) for at in range(len(texts))
-    ]
-    assert intent.deeply(*asked, own).confidence == pytest.approx(intent.deeply(*asked).confidence, abs=1e-5)
+    said = intent.deeply(*asked)
+    sure, unsure = (intent.deeply(*asked, [(name, 0.9)] * 16) for name in NAMES)
+    assert (said.domain, sure.domain) == ("law", "law")
+    assert unsure.confidence < said.confidence
     assert intent.deeply(*asked, [("maths", 0.9)] * 16) != intent.deeply(*asked, [("law", 0.9)] * 16)
     assert intent.deeply(*asked, [("a domain that is gone", 0.9)]) == intent.deeply(*asked)
 
 
 def test_the_nearest_example_weighs_most() -> None:
     examples = np.eye(3, dtype=np.float32)
-    embeddings = np.array([[1.0, 0.98, 0.9], [0.0, 0.0, 1.0]], dtype=np.float32)
-    found = np.exp(tally(embeddings, examples, np.array([0, 1, 1]), 4) / WEIGHT)
+    embeddings = np.array([[1.0, 1.0 - OWN.sharp, 1.0 - 5 * OWN.sharp], [0.0, 0.0, 1.0]], dtype=np.float32)
+    found = np.exp(tally(embeddings, examples, np.array([0, 1, 1]), 4) / OWN.weight)
     assert found[0] == pytest.approx([1 + CALM, np.exp(-1) + np.exp(-5) + CALM, CALM, CALM], rel=1e-4)
     assert found[1] == pytest.approx([CALM, 1 + CALM, CALM, CALM], rel=1e-4)
 
@@ -291,15 +293,43 @@ def test_the_nearest_example_weighs_most() -> None:
         st.tuples(st.sampled_from(["law", "maths", None, "gone"]), st.floats(-1, 1, width=32)), min_size=1, max_size=VOTERS
     )
 )
-def test_votes_count_alike_wherever_they_were_gathered(votes: list[Vote]) -> None:
+def test_votes_of_other_domains_do_not_count(votes: list[Vote]) -> None:
     ours = [vote for vote in votes if vote[0] != "gone"]
     found = counted(votes, NAMES)
     if not ours:
         assert found is None
         return
     columns = np.array([{"law": 0, "maths": 1, None: 2}[domain] for domain, _ in ours])
-    cosines = np.array([[cosine] for _, cosine in ours], dtype=np.float32)
-    assert found == pytest.approx(tally(np.ones((1, 1), dtype=np.float32), cosines, columns, 3)[0], abs=1e-4)
+    cosines = np.array([cosine for _, cosine in ours], dtype=np.float32)
+    assert found == pytest.approx(summed(cosines[None], columns[None], 3, GATHERED)[0], abs=1e-4)
+
+
+def test_what_tells_examples_apart_says_which_is_nearest_once_they_are_spread_out() -> None:
+    # Two kinds that differ by little along one number; all share a large one, and differ by much along four others.
+    chance, kinds = np.random.default_rng(5), np.arange(80) % 2
+    rows = chance.normal(0, [0.0, 0.0, *[1.0] * 4, *[0.05] * 18], (80, 24))
+    rows[:, 0], rows[:, 1] = 5.0, 0.8 * kinds
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    found = spread(rows)
+    placed = found.out(rows)
+
+    def right(of: np.ndarray) -> int:
+        return int((kinds[(of @ of.T - 2 * np.eye(80)).argmax(axis=1)] == kinds).sum())
+
+    assert right(placed) > right(rows)
+    assert np.linalg.norm(placed, axis=1) == pytest.approx(np.ones(80), abs=1e-5)
+    assert found.along.shape == (24, 4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=st.floats(-1, 1, width=16)))
+def test_any_embeddings_can_be_spread_out_to_length_1_or_nothing(rows: np.ndarray) -> None:
+    found = spread(rows)
+    lengths = np.linalg.norm(found.out(rows), axis=1)
+    assert np.isfinite(lengths).all()
+    assert (lengths < 1.0 + 1e-4).all()
+    # Nothing is made longer but by setting its length to 1, and nothing is turned round.
+    assert ((found.out(rows) * (rows - found.mean)).sum(axis=1) >= -1e-4).all()
 
 
 def test_a_quick_verdict_stands_from_the_safe_confidence_and_a_deep_one_always() -> None:

@@ -21,6 +21,7 @@ from sits.routing.intent.head import Head
 from sits.routing.intent.levels import level
 from sits.routing.intent.script import script, scripts
 from sits.routing.intent.seen import Seen, see
+from sits.routing.intent.spread import Spread
 from sits.routing.intent.tune import Read, Tuning, read_all
 from sits.routing.intent.verdict import Scale, Verdict, read
 from sits.routing.intent.votes import Vote, counted, tally
@@ -55,7 +56,7 @@ class Intent(msgspec.Struct, frozen=True):
     deep: Head | None
     """None while there are no embeddings of the examples: the quick stage is all there is."""
     examples: Matrix
-    """Embeddings of the examples, which vote, and their classes."""
+    """Embeddings of the examples, which vote, spread out, and their classes."""
     classes: Labels
     tuning: Tuning
     covered: tuple[bool, ...] = (True, True)
@@ -68,6 +69,8 @@ class Intent(msgspec.Struct, frozen=True):
     """None where all scripts are covered, or none is."""
     of_none: float = 1.0
     """How much one counts that is of none, where only its class is known."""
+    spread: Spread | None = None
+    """What the examples were spread out by, and queries are before they are compared with them."""
 
     def quickly(self, text: str, tokens: Matrix) -> Verdict:
         """What the quick stage says; `tokens` is the text's mean of token vectors. Confidence 0: it knows nothing of this."""
@@ -92,7 +95,7 @@ class Intent(msgspec.Struct, frozen=True):
         covered = self.covered[script(text)]
         said = counted(votes, self.domains, self.of_none)
         if said is None:
-            (said,) = tally(embedding[None], self.examples, self.classes, len(self.domains) + 1, self.weights)
+            (said,) = self._said(embedding[None])
         if self.bare is not None and not covered:
             scores = embedding @ self.bare.head.weights + self.bare.head.bias
             return read(scores + said, self.domains, self.bare.scale, self.least, "deep")
@@ -118,12 +121,17 @@ class Intent(msgspec.Struct, frozen=True):
             raise ValueError("there is no deep stage")
         spoken = scripts(texts)
         levelled, covered = level(embeddings, spoken, self.taken), np.array(self.covered)[spoken]
-        said = tally(levelled, self.examples, self.classes, len(self.domains) + 1, self.weights)
+        said = self._said(levelled)
         found = read_all(self.deep.scores(deep_seen(levelled, quick, covered)) + said, self.tuning.deep)
         if self.bare is None:
             return found
         bare = read_all(levelled @ self.bare.head.weights + self.bare.head.bias + said, self.bare.scale)
         return Read(np.where(covered, found.classes, bare.classes), np.where(covered, found.confidence, bare.confidence))
+
+    def _said(self, levelled: Matrix) -> Matrix:
+        """What its own examples say of embeddings."""
+        spread = levelled if self.spread is None else self.spread.out(levelled)
+        return tally(spread, self.examples, self.classes, len(self.domains) + 1, self.weights)
 
     def _deep_scores(self, text: str, tokens: Matrix, embedding: Matrix, covered: bool) -> Matrix:
         if self.deep is None:

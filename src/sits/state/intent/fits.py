@@ -17,6 +17,7 @@ from blake3 import blake3
 from sits.inner.errors import Code, SitsError
 from sits.routing.intent.head import Head
 from sits.routing.intent.intent import Bare, Intent
+from sits.routing.intent.spread import Spread
 from sits.routing.intent.tune import Tuning
 from sits.routing.intent.verdict import Scale
 from sits.state.intent.shelf import put
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sits.intent")
 
-VERSION = b"1"
+VERSION = b"2"
 """Of what fitting does and of these files: another one makes all anew."""
 MOST = 4
 """Fits that are kept: of the configurations that were in force last."""
@@ -47,6 +48,12 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
     bias: Held
 
 
+class _Spread(msgspec.Struct, frozen=True, array_like=True):
+    mean: Held
+    along: Held
+    off: Held
+
+
 class Fitted(msgspec.Struct, frozen=True, array_like=True):
     """An intent, and which rows of what was given it is made of: those that are not left out, and of these the examples."""
 
@@ -63,6 +70,7 @@ class Fitted(msgspec.Struct, frozen=True, array_like=True):
     covered: tuple[bool, ...]
     taken: Held | None
     of_none: float
+    spread: _Spread
     left: Held
 
 
@@ -82,6 +90,7 @@ def pack(intent: Intent, left: Array) -> bytes:
     """An intent with both stages, for a file."""
     assert intent.deep is not None
     assert intent.weights is not None
+    assert intent.spread is not None
     import numpy as np
 
     fitted = Fitted(
@@ -98,6 +107,7 @@ def pack(intent: Intent, left: Array) -> bytes:
         intent.covered,
         None if intent.taken is None else hold(intent.taken),
         intent.of_none,
+        _Spread(hold(intent.spread.mean), hold(intent.spread.along), hold(intent.spread.off)),
         hold(left.astype(np.int32)),
     )
     return msgspec.msgpack.encode(fitted)
@@ -128,6 +138,7 @@ def unpack(raw: bytes) -> tuple[Intent, Array]:
         held(found.weights),
         bare,
         found.of_none,
+        Spread(held(found.spread.mean), held(found.spread.along), held(found.spread.off)),
     )
     return intent, held(found.left).astype(np.intp)
 

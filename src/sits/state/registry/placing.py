@@ -6,8 +6,8 @@ what all of them share and what is of their language alone is taken off, and the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sits.routing.intent.levels import level, offsets
 from sits.routing.intent.script import scripts
@@ -17,8 +17,6 @@ from sits.state.intent.seat import centred, shared
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from sits.resilience.substitutes.space import Space
 
     Matrix = npt.NDArray[np.float32]
     Labels = npt.NDArray[np.intp]
@@ -47,18 +45,19 @@ class Placing(Protocol):
 
 
 class Mapped:
-    """The built-in model: by the map of substitutes."""
+    """The built-in model: by a map that was fitted for it."""
 
     scale = 1.0
 
-    def __init__(self, space: Space) -> None:
-        self._space = space
-        self.dimension = int(space.background.shape[1])
+    def __init__(self, mapped: Callable[[Sequence[bytes]], Any], dimension: int) -> None:
+        """`mapped` makes vectors of embeddings (float32, little-endian)."""
+        self._mapped = mapped
+        self.dimension = dimension
 
     def place(self, texts: Sequence[str], rows: Matrix) -> Matrix:
         import numpy as np
 
-        found: Matrix = self._space.place([row.astype("<f4").tobytes() for row in rows]).astype(np.float32)
+        found: Matrix = self._mapped([row.astype("<f4").tobytes() for row in rows]).astype(np.float32)
         return found
 
 
