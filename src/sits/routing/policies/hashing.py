@@ -77,12 +77,12 @@ class BoundedHash(Policy):
         for state in states:
             under_way += state.outstanding
         each = self._factor * under_way / sum(weights)
-        size, many = len(owners), len(states)
+        points, many = len(owners), len(states)
         costs = [UNSEEN] * many
         start = bisect_right(places, draw)
         met = 0
-        for step in range(size):
-            index = owners[(start + step) % size]
+        for step in range(points):
+            index = owners[(start + step) % points]
             if costs[index] == UNSEEN:
                 full = states[index].outstanding >= ceil(each * weights[index])
                 costs[index] = float(met + many if full else met)

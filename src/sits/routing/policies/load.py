@@ -54,13 +54,13 @@ class PeakEwma(Policy):
         size: float = 0.0,
         warm: Sequence[float] = (),
     ) -> list[float]:
-        size = len(states)
-        at = draw * size
+        count = len(states)
+        at = draw * count
         one = int(at)
-        costs = [UNSEEN] * size
+        costs = [UNSEEN] * count
         costs[one] = _peak(states[one], now) / weights[one]
-        if size > 1:
-            two = int((at - one) * (size - 1))
+        if count > 1:
+            two = int((at - one) * (count - 1))
             if two >= one:
                 two += 1
             costs[two] = _peak(states[two], now) / weights[two]

@@ -26,10 +26,10 @@ class RoundRobin(Policy):
         warm: Sequence[float] = (),
     ) -> list[float]:
         """How many turns each has to wait."""
-        size = len(states)
-        turn = self._next % size
+        count = len(states)
+        turn = self._next % count
         self._next = turn + 1
-        return [float((index - turn) % size) for index in range(size)]
+        return [float((index - turn) % count) for index in range(count)]
 
 
 class WeightedRoundRobin(Policy):

@@ -280,7 +280,7 @@ def _laid(given: Material, rows: Matrix, anew: bool) -> tuple[Seat | None, Matri
     return made, made.place(rows)
 
 
-def _task(given: Material, rows: Matrix, quick: Embedder, tuning: Tuning, index: Index, anew: bool) -> Task:
+def _task(given: Material, rows: Matrix, quick: Embedder, tuning: Tuning, index: Index, anew: bool = False) -> Task:
     """What is to be fitted: without the background that is near an example, and no more than can be."""
     import numpy as np
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sits.routing.intent import script
-from sits.routing.intent.levels import level, offsets
+from sits.routing.intent.levels import offsets
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SPREAD = 0.0306
 """The standard deviation of the cosines of two texts of the background, what is of their language taken off, by
 multilingual-e5-small."""
+HALVINGS = 12
 FEWEST = 2
 """Texts from which a mean and a spread say something."""
 
@@ -56,9 +57,29 @@ def seat(rows: Matrix, spoken: Labels) -> Seat:
         return Seat(np.zeros(rows.shape[1], dtype=np.float32), 1.0)
     mean = shared(rows, spoken)
     own = centred(rows, mean)
-    own = level(own, spoken, offsets(own, spoken))
-    spread = float((own @ own.T)[np.triu_indices(len(own), 1)].std())
-    return Seat(mean, min(1.0, SPREAD / spread) if spread > 0.0 else 1.0)
+    taken = offsets(own, spoken)
+    less = own if taken is None else own - taken[spoken]
+    return Seat(mean, _share(less @ less.T))
+
+
+def _share(products: Matrix) -> float:
+    """The share with which cosines spread as they are to, by the products of what is each text's own."""
+    import numpy as np
+
+    pairs = np.triu_indices(len(products), 1)
+
+    def spread(share: float) -> float:
+        mixed = share * products + (1.0 - share)
+        lengths = np.sqrt(np.maximum(np.diagonal(mixed), 1e-12))
+        return float((mixed / lengths[:, None] / lengths[None, :])[pairs].std())
+
+    low, high = 0.0, 1.0
+    if spread(high) <= SPREAD:
+        return high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if spread(middle) < SPREAD else (low, middle)
+    return high
 
 
 def shared(rows: Matrix, spoken: Labels) -> Matrix:
