@@ -80,17 +80,21 @@ class Beginnings:
         found = self._young.get(digest)
         return found if found is not None else self._old.get(digest, 0)
 
-    def learn(self, digest: int, bit: int) -> None:
-        """It is being read by this one, too."""
+    def learn(self, digest: int, bit: int) -> bool:
+        """It is being read by this one, too; whether that one had read it before."""
         young = self._young
         known = young.get(digest)
-        if known is None:
-            if len(young) >= self._half:
-                self._old = young
-                young = self._young = {}
-            young[digest] = self._old.get(digest, 0) | bit
-        elif not known & bit:
+        if known is not None:
+            if known & bit:
+                return True
             young[digest] = known | bit
+            return False
+        if len(young) >= self._half:
+            self._old = young
+            young = self._young = {}
+        known = self._old.get(digest, 0)
+        young[digest] = known | bit
+        return known & bit != 0
 
     def of(self, body: bytes) -> Reading | None:
         """What is known of a prompt; None of one that is too short to matter."""
@@ -150,12 +154,10 @@ class Reading:
         edge = 0
         warm = True
         for index, digest in enumerate(self._digests):
-            if warm:
-                if memory.who(digest) & bit:
-                    edge = EDGES[index]
-                else:
-                    warm = False
-            memory.learn(digest, bit)
+            if not memory.learn(digest, bit):
+                warm = False
+            elif warm:
+                edge = EDGES[index]
         return self.size if edge == EDGES[len(EDGES) - 1] else float(edge)
 
 

@@ -58,7 +58,7 @@ def seat(rows: Matrix, spoken: Labels) -> Seat:
     mean = shared(rows, spoken)
     own = centred(rows, mean)
     taken = offsets(own, spoken)
-    less = own if taken is None else own - taken[spoken]
+    less: Matrix = own if taken is None else (own - taken[spoken]).astype(np.float32)
     return Seat(mean, _share(less @ less.T))
 
 
