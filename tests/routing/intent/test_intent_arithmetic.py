@@ -18,7 +18,7 @@ from sits.routing.intent.seen import Seen, see
 from sits.routing.intent.spread import spread
 from sits.routing.intent.tune import Read, Tuning, folds, read_all, tune_safe, tune_scale
 from sits.routing.intent.verdict import Scale, Stage, Verdict, read
-from sits.routing.intent.votes import CALM, GATHERED, OWN, VOTERS, Vote, counted, summed, tally
+from sits.routing.intent.votes import CALM, PLAIN, SPREAD, VOTERS, Vote, counted, spread_by, summed, tally
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ def test_scores_out_of_fold_are_those_of_a_head_that_was_fitted_on_the_others() 
     vectors, labels = clusters()
     fold = np.arange(len(labels)) % 4
     found = out_of_fold(plain(vectors).products(), ones(labels, 3), 1e-3, fold)
-    voted, placed = votes.out_of_fold(vectors, labels, 3, fold), spread(vectors).out(vectors)
+    voted = votes.out_of_fold(vectors, labels, 3, fold)
     for one in range(4):
         out = fold == one
         head = fitted(vectors[~out], labels[~out], 3, 1e-3)
         assert found[out] == pytest.approx(head.scores(plain(vectors[out])), abs=1e-3)
-        assert voted[out] == pytest.approx(tally(placed[out], placed[~out], labels[~out], 3), abs=1e-5)
+        assert voted[out] == pytest.approx(tally(vectors[out], vectors[~out], labels[~out], 3), abs=1e-5)
     with pytest.raises(ValueError, match="0"):
         out_of_fold(plain(vectors).products(), ones(labels, 3), 1e-3, np.zeros(len(labels), dtype=np.intp))
 
@@ -281,8 +281,8 @@ def test_votes_that_were_gathered_elsewhere_count_instead_of_those_of_its_own_ex
 
 def test_the_nearest_example_weighs_most() -> None:
     examples = np.eye(3, dtype=np.float32)
-    embeddings = np.array([[1.0, 1.0 - OWN.sharp, 1.0 - 5 * OWN.sharp], [0.0, 0.0, 1.0]], dtype=np.float32)
-    found = np.exp(tally(embeddings, examples, np.array([0, 1, 1]), 4) / OWN.weight)
+    embeddings = np.array([[1.0, 1.0 - PLAIN.sharp, 1.0 - 5 * PLAIN.sharp], [0.0, 0.0, 1.0]], dtype=np.float32)
+    found = np.exp(tally(embeddings, examples, np.array([0, 1, 1]), 4) / PLAIN.weight)
     assert found[0] == pytest.approx([1 + CALM, np.exp(-1) + np.exp(-5) + CALM, CALM, CALM], rel=1e-4)
     assert found[1] == pytest.approx([CALM, 1 + CALM, CALM, CALM], rel=1e-4)
 
@@ -301,7 +301,28 @@ def test_votes_of_other_domains_do_not_count(votes: list[Vote]) -> None:
         return
     columns = np.array([{"law": 0, "maths": 1, None: 2}[domain] for domain, _ in ours])
     cosines = np.array([cosine for _, cosine in ours], dtype=np.float32)
-    assert found == pytest.approx(summed(cosines[None], columns[None], 3, GATHERED)[0], abs=1e-4)
+    assert found == pytest.approx(summed(cosines[None], columns[None], 3, PLAIN)[0], abs=1e-4)
+
+
+def test_many_examples_vote_spread_out_and_few_as_they_are() -> None:
+    chance = np.random.default_rng(3)
+    labels = np.repeat(np.arange(3), 150)
+    rows = (np.eye(8)[labels] + chance.normal(0.0, 0.3, (450, 8)) + 2.0).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    fold = np.arange(450) % 2
+    found = spread_by(rows, labels, 2)
+    assert found is not None
+    placed = found.out(rows)
+    voted = tally(placed[fold == 1], placed[fold == 0], labels[fold == 0], 3, by=SPREAD)
+    assert votes.out_of_fold(rows, labels, 3, fold)[fold == 1] == pytest.approx(voted, abs=1e-5)
+    texts, shared, tokens = ["it"] * 450, labels == 2, np.eye(4, dtype=np.float32)[labels]
+    intent = fit_intent(NAMES, (None, None), known(texts, tokens, labels, shared, rows), Tuning(deep_penalty=1e-2))
+    assert intent.spread is not None
+    assert intent.examples == pytest.approx(placed, abs=1e-5)
+    read = intent.read_deeply(texts[:9], quick_seen(texts[:9], tokens[::50]), rows[::50])
+    alone = [intent.deeply("it", tokens[at], rows[at]).confidence for at in range(0, 450, 50)]
+    assert alone == pytest.approx(read.confidence.tolist(), abs=1e-5)
+    assert spread_by(rows[1:], labels[1:], 2) is None
 
 
 def test_what_tells_examples_apart_says_which_is_nearest_once_they_are_spread_out() -> None:

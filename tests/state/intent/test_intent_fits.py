@@ -17,6 +17,7 @@ from sits.bench.intent_domains import texts
 from sits.inner.errors import Code, SitsError
 from sits.routing.intent.fitting import fit_intent, known
 from sits.routing.intent.intent import Intent
+from sits.routing.intent.spread import spread
 from sits.routing.intent.tune import Tuning
 from sits.state.intent import apart, shipped
 from sits.state.intent.apart import Task, fit_apart, fit_task
@@ -54,6 +55,16 @@ def test_what_is_fitted_is_kept_whole(english: bool) -> None:
         asked = text, np.eye(4, dtype=np.float32)[0], np.eye(5, dtype=np.float32)[0]
         assert again.quickly(*asked[:2]) == made.quickly(*asked[:2])
         assert again.deeply(*asked).confidence == pytest.approx(made.deeply(*asked).confidence, abs=1e-3)
+
+
+def test_what_examples_are_spread_out_by_is_kept_with_the_fit() -> None:
+    rows = np.random.default_rng(2).normal(size=(40, 5)).astype(np.float32)
+    made = msgspec.structs.replace(fitted(), spread=spread(rows * np.array([3, 1, 1, 1, 1], dtype=np.float32)))
+    again, _ = unpack(pack(made, np.array([0])))
+    assert made.spread is not None
+    assert again.spread is not None
+    assert again.spread.out(rows).tobytes() == made.spread.out(rows).tobytes()
+    assert fitted().spread is None
 
 
 def test_a_process_of_its_own_fits_the_same() -> None:

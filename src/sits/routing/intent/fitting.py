@@ -18,7 +18,6 @@ from sits.routing.intent.head import fit, ones, out_of_fold
 from sits.routing.intent.intent import Bare, Intent, deep_seen, products_beside, quick_seen
 from sits.routing.intent.levels import level, offsets
 from sits.routing.intent.seen import Seen
-from sits.routing.intent.spread import spread
 from sits.routing.intent.tune import FOLDS, Tuning, recalibrate
 from sits.routing.intent.verdict import Scale
 
@@ -139,12 +138,12 @@ def fit_intent(domains: Sequence[str], least: Sequence[float | None], given: Kno
     tuning = msgspec.structs.replace(tuning, deep=_leant(scale, lean))
     products = products_beside(laid.embeddings, products, laid.seen)
     seen = deep_seen(laid.embeddings, laid.quick, laid.seen)
-    spreading = spread(laid.embeddings)
+    spreading = votes.spread_by(laid.embeddings, labels, count)
     return msgspec.structs.replace(
         start,
         deep=fit(seen, laid.targets, tuning.deep_penalty, products, weights=laid.weights),
         bare=_bare(laid, labels, fold, tuning, lean) if any(laid.covered) and not all(laid.covered) else None,
-        examples=spreading.out(laid.embeddings),
+        examples=laid.embeddings if spreading is None else spreading.out(laid.embeddings),
         classes=labels,
         tuning=tuning,
         taken=laid.taken,

@@ -24,7 +24,7 @@ from sits.routing.intent.seen import Seen, see
 from sits.routing.intent.spread import Spread
 from sits.routing.intent.tune import Read, Tuning, read_all
 from sits.routing.intent.verdict import Scale, Verdict, read
-from sits.routing.intent.votes import Vote, counted, tally
+from sits.routing.intent.votes import SPREAD, Vote, counted, tally
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +56,7 @@ class Intent(msgspec.Struct, frozen=True):
     deep: Head | None
     """None while there are no embeddings of the examples: the quick stage is all there is."""
     examples: Matrix
-    """Embeddings of the examples, which vote, spread out, and their classes."""
+    """Embeddings of the examples, which vote, and their classes."""
     classes: Labels
     tuning: Tuning
     covered: tuple[bool, ...] = (True, True)
@@ -70,7 +70,7 @@ class Intent(msgspec.Struct, frozen=True):
     of_none: float = 1.0
     """How much one counts that is of none, where only its class is known."""
     spread: Spread | None = None
-    """What the examples were spread out by, and queries are before they are compared with them."""
+    """What the examples were spread out by, and queries are before they are compared with them. None: neither is."""
 
     def quickly(self, text: str, tokens: Matrix) -> Verdict:
         """What the quick stage says; `tokens` is the text's mean of token vectors. Confidence 0: it knows nothing of this."""
@@ -130,8 +130,10 @@ class Intent(msgspec.Struct, frozen=True):
 
     def _said(self, levelled: Matrix) -> Matrix:
         """What its own examples say of embeddings."""
-        spread = levelled if self.spread is None else self.spread.out(levelled)
-        return tally(spread, self.examples, self.classes, len(self.domains) + 1, self.weights)
+        count = len(self.domains) + 1
+        if self.spread is None:
+            return tally(levelled, self.examples, self.classes, count, self.weights)
+        return tally(self.spread.out(levelled), self.examples, self.classes, count, self.weights, SPREAD)
 
     def _deep_scores(self, text: str, tokens: Matrix, embedding: Matrix, covered: bool) -> Matrix:
         if self.deep is None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sits.intent")
 
-VERSION = b"2"
+VERSION = b"3"
 """Of what fitting does and of these files: another one makes all anew."""
 MOST = 4
 """Fits that are kept: of the configurations that were in force last."""
@@ -70,7 +70,7 @@ class Fitted(msgspec.Struct, frozen=True, array_like=True):
     covered: tuple[bool, ...]
     taken: Held | None
     of_none: float
-    spread: _Spread
+    spread: _Spread | None
     left: Held
 
 
@@ -90,9 +90,9 @@ def pack(intent: Intent, left: Array) -> bytes:
     """An intent with both stages, for a file."""
     assert intent.deep is not None
     assert intent.weights is not None
-    assert intent.spread is not None
     import numpy as np
 
+    spread = intent.spread
     fitted = Fitted(
         intent.domains,
         intent.least,
@@ -107,7 +107,7 @@ def pack(intent: Intent, left: Array) -> bytes:
         intent.covered,
         None if intent.taken is None else hold(intent.taken),
         intent.of_none,
-        _Spread(hold(intent.spread.mean), hold(intent.spread.along), hold(intent.spread.off)),
+        None if spread is None else _Spread(hold(spread.mean), hold(spread.along), hold(spread.off)),
         hold(left.astype(np.int32)),
     )
     return msgspec.msgpack.encode(fitted)
@@ -125,6 +125,7 @@ def unpack(raw: bytes) -> tuple[Intent, Array]:
     bare = None
     if found.bare is not None and found.bare_scale is not None:
         bare = Bare(_read(found.bare), found.bare_scale)
+    spread = found.spread
     intent = Intent(
         found.domains,
         found.least,
@@ -138,7 +139,7 @@ def unpack(raw: bytes) -> tuple[Intent, Array]:
         held(found.weights),
         bare,
         found.of_none,
-        Spread(held(found.spread.mean), held(found.spread.along), held(found.spread.off)),
+        None if spread is None else Spread(held(spread.mean), held(spread.along), held(spread.off)),
     )
     return intent, held(found.left).astype(np.intp)
 
