@@ -268,5 +268,5 @@ def test_the_weights_of_the_real_routes_are_those_that_are_said() -> None:
 
 
 def test_a_part_that_there_is_not_is_said() -> None:
-    with pytest.raises(BenchError, match="no part 'pols'; there are: pool, generations, alike"):
+    with pytest.raises(BenchError, match="no part 'pols'; there are: pool, generations, talks, alike"):
         routing.run(quick("pols"))
