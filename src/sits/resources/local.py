@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -43,6 +43,8 @@ class LocalSpec(Spec, frozen=True):
     """Tokens of context for each slot."""
     slots: Count = 4
     """Requests batched together."""
+    prefixes_mib: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = msgspec.field(default=128, name="prefixesMib")
+    """MiB for what prompts began with that are in no slot any more: a conversation that comes back is not read again."""
     threads: Count | None = None
     """CPU threads for this model; chosen by the engine when not given."""
     pooling: Literal["mean", "cls", "last"] | None = None

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from local_kit import Answer, ask, chat, gemma_plan, house, outgoing, post, run, smol_plan, until
 
 from sits.engines.base import Deadlines, Outgoing
@@ -158,6 +159,25 @@ def test_a_request_is_cancelled_while_its_prompt_is_read(data: Path) -> None:
     run(story())
 
 
+@pytest.mark.parametrize(("kept", "again"), [(128, False), (0, True)], ids=["kept beside the slots", "nothing is kept"])
+def test_a_conversation_that_comes_back_is_not_read_again(data: Path, kept: int, again: bool) -> None:
+    """One slot, and another conversation in between."""
+
+    async def story() -> list[int]:
+        async with house(data) as models:
+            engine = LocalEngine(smol_plan(slots=1, prefixes_mib=kept), models)
+            told = [
+                await ask(engine, "/v1/completions", {"prompt": prompt, "max_tokens": 1, "temperature": 0})
+                for prompt in ("A tale of the sea. " * 40, "北京的秋天。" * 40, "A tale of the sea. " * 41)
+            ]
+            await engine.aclose()
+        return [one["timings"]["prompt_n"] for one in told]
+
+    first, _, third = run(story())
+    assert first > 150
+    assert (third > 150) == again
+
+
 def test_a_whole_answer_is_what_the_server_itself_says(data: Path) -> None:
     async def story() -> None:
         async with house(data) as models:
@@ -264,10 +284,10 @@ def test_the_estimate_is_within_a_quarter_of_what_the_process_takes(data: Path) 
         errors = {}
         async with house(data) as models:
             for plan in (
-                smol_plan(context=512),
-                smol_plan(context=4096),
-                gemma_plan(context=512),
-                gemma_plan(context=4096, slots=4),
+                smol_plan(context=512, prefixes_mib=0),
+                smol_plan(context=4096, prefixes_mib=0),
+                gemma_plan(context=512, prefixes_mib=0),
+                gemma_plan(context=4096, slots=4, prefixes_mib=0),
             ):
                 engine = LocalEngine(plan, models)
                 body = {"model": "m", "prompt": "The sea is " * 40, "max_tokens": 4, "temperature": 0}

@@ -237,7 +237,7 @@ def test_an_owner_killed_while_the_model_loads_leaves_nothing(data: Path) -> Non
 def test_what_does_not_fit_is_refused_with_figures(data: Path) -> None:
     async def story() -> None:
         async with house(data, memory_mib=150) as models:
-            engine = LocalEngine(smol_plan(context=4096), models)
+            engine = LocalEngine(smol_plan(context=4096, prefixes_mib=0), models)
             _, answer = post(engine, "/v1/chat/completions", chat("hi"))
             await answer.wait()
             assert answer.error is not None

@@ -55,6 +55,8 @@ def test_a_model_without_attention_has_no_cache() -> None:
 
 def test_the_figures_are_readable() -> None:
     assert str(Needs(1800 * MIB, 120 * MIB, 26 * MIB)) == "1.9 GiB (weights 1.8 GiB, KV 120 MiB, buffers 26 MiB)"
+    with_prefixes = Needs(100 * MIB, 20 * MIB, 8 * MIB, 128 * MIB)
+    assert str(with_prefixes) == "256 MiB (weights 100 MiB, KV 20 MiB, buffers 8.0 MiB, prefixes 128 MiB)"
     assert [size(0), size(9 * MIB), size(10 * MIB), size(1024 * MIB)] == ["0.0 MiB", "9.0 MiB", "10 MiB", "1.0 GiB"]
 
 

@@ -23,6 +23,7 @@ class HostSpec(msgspec.Struct, frozen=True):
     library_sha256: str = ""
     context: int = 4096
     slots: int = 4
+    prefixes_mib: int = 0
     threads: int = 1
     embedding: bool = False
     pooling: Literal["mean", "cls", "last"] | None = None

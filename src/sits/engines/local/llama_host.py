@@ -49,7 +49,7 @@ def _params(xllamacpp: object, spec: HostSpec) -> object:
     params.verbosity = 2  # warnings; the levels above name no content either, but say much
     params.fit_params = False  # what does not fit is refused before, with figures; never shrunk in silence
     params.cache_idle_slots = False
-    params.cache_ram_mib = 0  # a prompt cache beside the slots' own would take memory that no estimate has seen
+    params.cache_ram_mib = 0 if spec.embedding else spec.prefixes_mib  # part of the estimate
     params.n_ctx_checkpoints = CHECKPOINTS
     if spec.embedding:
         params.embedding = True

@@ -6,6 +6,7 @@ The estimate is arithmetic on the file's header, checked against the resident si
     kv        2 x layers x KV heads x head size x cells x 2 bytes (f16), cells = context x slots. Layers with a sliding window
               keep the window and one batch only, plus the snapshots that let a prefix be reused
     buffers   the process itself, the vocabulary, and the activations of one batch
+    prefixes  what the declaration lets it keep of conversations that are in no slot: taken when they are there, and no sooner
 """
 
 from __future__ import annotations
@@ -41,13 +42,16 @@ class Needs(msgspec.Struct, frozen=True):
     weights: int
     kv: int
     buffers: int
+    prefixes: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv + self.buffers
+        return self.weights + self.kv + self.buffers + self.prefixes
 
     def __str__(self) -> str:
         parts = f"weights {size(self.weights)}, KV {size(self.kv)}, buffers {size(self.buffers)}"
+        if self.prefixes:
+            parts += f", prefixes {size(self.prefixes)}"
         return f"{size(self.total)} ({parts})"
 
 
@@ -58,15 +62,16 @@ def size(count: int) -> str:
     return f"{count / MIB:.0f} MiB" if count >= 10 * MIB else f"{count / MIB:.1f} MiB"
 
 
-def estimate(header: Header, weights: int, *, context: int, slots: int, batch: int = BATCH) -> Needs:
-    """What llama.cpp will take for this file of `weights` bytes, with `context` tokens for each of `slots`."""
+def estimate(header: Header, weights: int, *, context: int, slots: int, batch: int = BATCH, prefixes: int = 0) -> Needs:
+    """What llama.cpp will take for this file of `weights` bytes, with `context` tokens for each of `slots`, and `prefixes` bytes
+    of what was in a slot before."""
     width = header.number("embedding_length", 0) or 0
     inner = max(header.per_layer("feed_forward_length", 1) or [4 * width])
     vocabulary = header.values.get("tokenizer.ggml.tokens")
     words = vocabulary.length if isinstance(vocabulary, Array) else 0
     activations = batch * 4 * (3 * inner + 4 * width + context)
     outputs = slots * words * 4
-    return Needs(weights, _kv(header, context, slots), _PROCESS + words * _PER_TOKEN + activations + outputs)
+    return Needs(weights, _kv(header, context, slots), _PROCESS + words * _PER_TOKEN + activations + outputs, prefixes)
 
 
 def _kv(header: Header, context: int, slots: int) -> int:

@@ -57,6 +57,7 @@ class Plan(msgspec.Struct, frozen=True):
     library: Wanted | None
     context: int
     slots: int
+    prefixes_mib: int
     threads: int
     embedding: bool
     pooling: Literal["mean", "cls", "last"] | None
@@ -96,8 +97,18 @@ def plan(
     # without a core of its own halves the speed of all.
     threads = spec.threads or max(1, len(os.sched_getaffinity(0)) // 2)
     return Plan(
-        name, engine, weights, library, spec.context, spec.slots, threads, embedding, spec.pooling, spec.unload_after
-    )  # fmt: skip
+        name,
+        engine,
+        weights,
+        library,
+        spec.context,
+        spec.slots,
+        spec.prefixes_mib,
+        threads,
+        embedding,
+        spec.pooling,
+        spec.unload_after,
+    )
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -379,6 +390,7 @@ class Resident:
             (wanted.library.sha256 or "") if wanted.library is not None else "",
             wanted.context,
             wanted.slots,
+            wanted.prefixes_mib,
             wanted.threads,
             wanted.embedding,
             wanted.pooling,
@@ -413,4 +425,5 @@ def estimate(wanted: Plan, weights: Path) -> memory.Needs:
     except (OSError, gguf_header.BadGguf) as error:
         raise SitsError(Code.MODEL_UNAVAILABLE, f"{wanted.name}: {weights.name} cannot be read as GGUF: {error}") from error
     batch = max(memory.EMBEDDING_BATCH, wanted.context) if wanted.embedding else memory.BATCH
-    return memory.estimate(header, size, context=wanted.context, slots=wanted.slots, batch=batch)
+    prefixes = 0 if wanted.embedding else wanted.prefixes_mib * memory.MIB
+    return memory.estimate(header, size, context=wanted.context, slots=wanted.slots, batch=batch, prefixes=prefixes)

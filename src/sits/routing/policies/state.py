@@ -44,9 +44,11 @@ requests go anywhere, and then everybody does forget."""
 _BYTES = 200.0
 """So many bytes are guessed to be read in the time in which a unit of an answer is written: 50 tokens. It is 1 : 3 on a processor
 and 1 : 120 on the largest accelerators."""
-_DOUBT = 0.01
-"""What is guessed counts as much as one prompt beside another that is longer by its own length, and this share of those seen: of
-few prompts, or of such as are all alike, nothing is learned."""
+_NOTHING = 4.0
+"""So many prompts of no length, at the most, count beside those that were seen: so that a byte's time is told also where prompts
+are all as long."""
+_DOUBT = 0.002
+"""The share of the prompts that were seen that counts as what is guessed."""
 NEVER = -1e9
 
 
@@ -222,9 +224,17 @@ class TargetState:
         if self._readings % _AT_ONCE and self._readings > _AT_ONCE:
             return
         units = self.usual.units
-        guess = (self.base - self.quick + self.slope) / (units * _BYTES) if units > 0.0 else 0.0
+        unit = (self.base - self.quick + self.slope) / units if units > 0.0 else 0.0
+        # What is guessed counts as one prompt, and less the more is known.
         size = (c + w) / m
-        doubt = (_DOUBT * m + 1.0) * size * size
+        doubt = (_DOUBT * m + 1.0 / (1.0 + m)) * size * size
+        guess = unit / _BYTES
+        # To read nothing takes as long as to write one unit: known of all servers, and told the more, the more is known of this.
+        nothing = m * m / (1.0 + m)
+        if nothing > _NOTHING:
+            nothing = _NOTHING
+        t += nothing * unit
+        m += nothing
         cc, ww = self._cc - c * c / m + doubt, self._ww - w * w / m + doubt
         cw = self._cw - c * w / m
         ct, wt = self._ct - c * t / m + doubt * guess, self._wt - w * t / m
@@ -232,7 +242,7 @@ class TargetState:
         if among <= 0.0:
             return
         read, again = (ct * ww - wt * cw) / among, (wt * cc - ct * cw) / among
-        if again < 0.0 or m < _ENOUGH:
+        if again < 0.0 or m < _ENOUGH + nothing:
             read, again = ct / cc, 0.0
         elif again > read:
             # Nothing is remembered: both are one.
