@@ -124,12 +124,18 @@ without weights. For the data sheet the servers are taken for four generations t
 requests are simulated beside it, with other random numbers for the policies that draw; `answers /s` are those that came before
 the last request was sent."""
 REAL_TALKS = """\
-One `sits serve`, not compiled, and for each policy a route of two models: SmolLM2 135M in llama.cpp, one thread and four slots
-each, in processes that have read nothing before. Six conversations at a time, of six turns; all begin with the same 80 words,
-each turn adds 20 to 60 words, answers have 16 tokens. Turns come when they are due, whether the ones before are answered or not,
-the same for all policies, which run one after the other; prompts too short to be remembered have the models loaded before.
-The two models are alike, so that least-connections by slots is the one without weights. A server keeps the state of what its four
-slots read last, so that both together can keep six conversations where each keeps to one of them, and not where they wander."""
+One `sits serve`, not compiled, and for each policy a route of two models: SmolLM2 135M in llama.cpp, one thread and two slots
+each, in processes that have read nothing before, and keep 32 MiB of what left a slot: 1,400 tokens. Eight conversations at a
+time, of six turns; all begin with the same 80 words, each turn adds 40 to 100 words, answers have 16 tokens. Turns come when they
+are due, whether the ones before are answered or not, the same for all policies, which run one after the other; prompts too short
+to be remembered have the models loaded before. The two models are alike, so that least-connections by slots is the one without
+weights. No bound is held here: the servers are as fast as each other, and wait for requests most of the time.
+
+What is read twice here is less than one would think: a server that a conversation wanders to has read all but the last turn or
+two of it. Looking at single requests of earlier runs showed two things that simulation had not. A byte's time was learned as half
+of what it is where all prompts are about as long (since then, what reading nothing takes counts, too). And llama.cpp gives a new
+conversation the slot of the one that begins most alike, which is then to be read again; since then, local models keep what left
+its slot (`prefixesMib`)."""
 COST = """\
 In CPython, not compiled unless SITS was installed so; medians. Of more than 16 targets, `least-added` and `least-expected` look
 at 16."""
