@@ -21,7 +21,7 @@ def callback(value: bytes | None, prefixes: Iterable[str]) -> str | None:
     if value is None:
         return None
     try:
-        url = value.decode("ascii")
+        url = value.decode("utf-8", "replace")
         wanted = _place(url)
     except ValueError as error:
         raise _no_callback(str(error) or "no URL") from error
@@ -47,7 +47,7 @@ def _place(url: str) -> tuple[str, str, int, str]:
         ValueError: it says more than where, or says that in more than one way.
     """
     if len(url) > LONGEST_URL or _VISIBLE.fullmatch(url) is None or any(mark in url for mark in '\\#"<>^`{|}'):
-        raise ValueError(f"wanted a URL of at most {LONGEST_URL} visible characters, without a fragment")
+        raise ValueError(f"wanted a URL of at most {LONGEST_URL} visible ASCII characters, without a fragment")
     parts = urlsplit(url)
     scheme, host, port = parts.scheme.lower(), (parts.hostname or "").lower(), parts.port
     if scheme not in _PORTS or not host:

@@ -19,7 +19,7 @@ EDGES = (
 SHORTEST = EDGES[0]
 """Bytes that a body must have to be remembered."""
 REMEMBERED = 32_768
-"""Digests that are remembered when not said otherwise: 100 bytes each."""
+"""Digests that are remembered when not said otherwise: 160 bytes each."""
 _BLOCKS = tuple((start, edge, edge << 32) for start, edge in pairwise((0, *EDGES)))
 _MOST_BITS = 4096
 """Names that a memory tells apart before it begins anew."""

@@ -52,6 +52,7 @@ REFUSED = [
     "https://hooks.example.com:x/sits/",
     "https://[2001:db8::1/h/",
     "https://höoks.example.com/sits/",
+    "https://例子.example.com/sits/",
     "ftp://hooks.example.com/sits/",
     "file:///etc/passwd",
     "http://10.0.0.7:8080/into",
@@ -70,6 +71,7 @@ def test_everything_else_is_refused_by_the_name_of_the_field(url: str) -> None:
     with pytest.raises(SitsError) as refused:
         callback(url.encode(), ALLOWED)
     assert (refused.value.code, refused.value.param) == (Code.INVALID_REQUEST, "x-sits-callback")
+    assert "codec" not in refused.value.message, "what Python says of bytes is no help"
 
 
 def test_who_wants_no_call_gets_none_and_where_none_is_allowed_every_one_is_refused() -> None:
