@@ -18,8 +18,9 @@ work. A client that has no content after 60 s goes away, and counts as 60 s. Cap
 busy.
 
 No policy is told how long an answer will be; `least-added` and `least-expected` see how long prompts are. Those without weights
-are told nothing of the backends: they see when their requests begin to be answered, end and fail. `all-knowing` is no policy for use: it knows the speeds and slots of all backends
-beforehand (not their troubles), and shows what can be had by choosing. **At least** and **at most** in the tables are no policy
+are told nothing of the backends: they see when their requests begin to be answered, end and fail. `all-knowing` is no policy
+for use: it knows the speeds and slots of all backends beforehand (not their troubles), and shows what can be had by choosing.
+**At least** and **at most** in the tables are no policy
 at all, but arithmetic: the lowest mean latency that any choice can give at that rate, also one that knows the future, where it
 does not know how long answers will be; and so the most times that any can be quicker (`sits.bench.routing_bound` says why).
 
