@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 HUGE = (b"0", b"-1", b"1e999", b"18446744073709551616", b"9" * 400, b"1" + b"0" * 5000, b"0x7fffffff", b"NaN", b"1.5", b"-0")
@@ -139,6 +139,13 @@ TARGETS = (
 VERSIONS = (b"HTTP/1.0", b"HTTP/1.1", b"HTTP/1.2", b"HTTP/2.0", b"HTTP/0.9", b"HTTP/11", b"http/1.1", b"")
 
 
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 0.5, 1e308, 2**63, "", " ", "a", "你好", "\ud83d\ude00", "\x00", "\u202e", "a" * 5000,
+    [], {}, [None], [[]], {"": None}, {"type": "text"}, {"type": "text", "text": "你好"}, [{"role": "user", "content": "hi"}],
+)  # fmt: skip
+"""What a place in a body may turn into: valid JSON, of the right type or not."""
+
+
 def request(method: str, path: str, body: Any = None, *fields: str) -> bytes:
     """A request as an SDK sends it."""
     data = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
@@ -154,6 +161,14 @@ def chunked(method: str, path: str, body: Any, size: int = 50) -> bytes:
     head = f"{method} {path} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
     pieces = [data[i : i + size] for i in range(0, len(data), size)]
     return head.encode() + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a body: what holds it, and its key or index."""
+    if isinstance(value, dict | list):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield value, key
+            yield from _places(one)
 
 
 class Mutator:
@@ -185,9 +200,13 @@ class Mutator:
         )
 
     def case(self) -> bytes:
-        """One hostile input: one seed, or several in a row, mutated up to five times; or only the body of one."""
+        """One hostile input: one seed, or several in a row, mutated up to five times; or only the body of one, by its bytes
+        or by its values."""
         chance = self._chance
-        if chance.random() < 0.4:
+        kind = chance.random()
+        if kind < 0.35:
+            return self._by_value(chance.choice(self._seeds))
+        if kind < 0.6:
             head, mark, body = chance.choice(self._seeds).partition(b"\r\n\r\n")
             for _ in range(chance.randint(1, 3)):
                 body = chance.choice(self._anywhere)(body)
@@ -196,6 +215,32 @@ class Mutator:
         for _ in range(chance.randint(1, 5)):
             wire = chance.choice(self._operations)(wire)
         return self._framed(wire) if chance.random() < 0.5 else wire
+
+    def _by_value(self, wire: bytes) -> bytes:
+        """Valid JSON still, with one or two of its values others, gone or twice: what a wrong client sends."""
+        head, mark, body = wire.partition(b"\r\n\r\n")
+        if not body.startswith(b"{"):  # no body, or one in chunks
+            return self._field(wire)
+        value = json.loads(body)
+        for _ in range(self._chance.randint(1, 2)):
+            self._change(value)
+        return self._framed(head + mark + json.dumps(value, ensure_ascii=self._chance.random() < 0.5).encode("utf-8", "replace"))
+
+    def _change(self, value: Any) -> None:
+        """One place of an object or array, in place."""
+        places = list(_places(value))
+        if not places:
+            return
+        holder, key = self._chance.choice(places)
+        way = self._chance.randrange(6)
+        if way == 0:
+            del holder[key]
+        elif way == 1 and isinstance(holder, list):
+            holder.extend([holder[key]] * self._chance.choice((1, 3, 300)))
+        elif way == 1:
+            holder[self._chance.choice(("x", "", "你好", "stream", "n", "tools", "stop"))] = holder[key]
+        else:
+            holder[key] = self._chance.choice(VALUES)
 
     def _framed(self, wire: bytes) -> bytes:
         """With a Content-Length that fits, so that what is wrong with the body is met at all."""
