@@ -6,6 +6,7 @@ can be made again from its number.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -236,11 +237,11 @@ class Mutator:
         if way == 0:
             del holder[key]
         elif way == 1 and isinstance(holder, list):
-            holder.extend([holder[key]] * self._chance.choice((1, 3, 300)))
+            holder.extend(copy.deepcopy(holder[key]) for _ in range(self._chance.choice((1, 3, 300))))
         elif way == 1:
-            holder[self._chance.choice(("x", "", "你好", "stream", "n", "tools", "stop"))] = holder[key]
+            holder[self._chance.choice(("x", "", "你好", "stream", "n", "tools", "stop"))] = copy.deepcopy(holder[key])
         else:
-            holder[key] = self._chance.choice(VALUES)
+            holder[key] = copy.deepcopy(self._chance.choice(VALUES))  # a later change must not reach the others
 
     def _framed(self, wire: bytes) -> bytes:
         """With a Content-Length that fits, so that what is wrong with the body is met at all."""
