@@ -162,11 +162,15 @@ class World(msgspec.Struct, frozen=True):
     gateways: int = 1
     scrape: float = 0.0
     """Seconds between two readings of the backends' own metrics; 0: they have none."""
+    reports: float = 0.0
+    """Seconds between two reports of the gateways to each other; 0: they know nothing of each other."""
 
     def run(self, policies: Sequence[Policy], weights: Sequence[float], rate: float, seed: int) -> Seen:
         """One trace, so many requests a second. The same seed gives the same requests, whoever chooses."""
         trace = asks(self.traffic, LENGTHS, rate, self.seconds, seed)
-        return Simulation(self.backends, policies, weights, self.traffic.troubles, seed + 1000, self.scrape).run(trace)
+        return Simulation(self.backends, policies, weights, self.traffic.troubles, seed + 1000, self.scrape, self.reports).run(
+            trace
+        )
 
     def new(self, name: str) -> Policy:
         """The policy of that name, before these backends."""

@@ -81,7 +81,7 @@ class TalkWorld(World, frozen=True):
 
     def run(self, policies: Sequence[Policy], weights: Sequence[float], rate: float, seed: int) -> Seen:
         trace = turns(self.traffic, TALK, rate, self.seconds, seed)
-        return Talking(self.backends, policies, weights, self.traffic.troubles, seed + 1000, self.scrape).run(trace)
+        return Talking(self.backends, policies, weights, self.traffic.troubles, seed + 1000, self.scrape, self.reports).run(trace)
 
     def new(self, name: str) -> Policy:
         made: dict[str, Callable[[], Policy]] = {"sticky": Sticky, "cache-aware": CacheAware, "unread": Unread}

@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from sits.bench.routing_world import BYTES, WORK, Ask, Backend, Running, Simulation, Traffic, Trouble, moments
-from sits.routing.beginnings import EDGES, Beginnings, Reading
+from sits.routing.beginnings import EDGES, Reading
 from sits.routing.policies import BoundedHash, Policy, TargetState, place
 from sits.routing.policies.load import LeastAdded
 from sits.routing.pool import reads
@@ -161,12 +161,12 @@ class Talking(Simulation):
         troubles: Sequence[Trouble],
         seed: int,
         scrape: float = 0.0,
+        reports: float = 0.0,
     ) -> None:
-        super().__init__(backends, policies, weights, troubles, seed, scrape)
+        super().__init__(backends, policies, weights, troubles, seed, scrape, reports)
         self._servers = [_Server(backend) for backend in backends]
         self._pool = [*self._servers]
         self._names = tuple(str(index) for index in range(len(backends)))
-        self._memories = [Beginnings() for _ in policies]
         self._readings: dict[int, tuple[Reading, float]] = {}
         self.read = self.new = 0
         """Tokens of prompts that were read, and that nobody had read before."""

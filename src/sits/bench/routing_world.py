@@ -16,7 +16,9 @@ from heapq import heapify, heappop, heappush
 
 import msgspec
 
+from sits.routing.beginnings import Beginnings
 from sits.routing.policies import Policy, TargetState, Usual
+from sits.routing.reports import Journal, Peers
 
 PATIENCE = 60.0
 """Seconds without an answer after which a client goes away. A request without an answer counts as having taken so long."""
@@ -175,7 +177,8 @@ class Running:
 
 
 class Simulation:
-    """One run. `policies` has one for each gateway; requests go to the gateways in turn, which know nothing of each other."""
+    """One run. `policies` has one for each gateway; requests go to the gateways in turn, which know of each other what they tell
+    each other every `reports` seconds; nothing where that is 0."""
 
     def __init__(
         self,
@@ -185,11 +188,18 @@ class Simulation:
         troubles: Sequence[Trouble],
         seed: int,
         scrape: float = 0.0,
+        reports: float = 0.0,
     ) -> None:
         self._pool: list[Running] = [Running(backend) for backend in backends]
         self._policies = policies
         self._weights = tuple(weights)
-        self._states = [tuple(TargetState(usual) for _ in backends) for usual in (Usual() for _ in policies)]
+        self._states = [
+            tuple(TargetState(usual, str(index)) for index in range(len(backends))) for usual in (Usual() for _ in policies)
+        ]
+        self._memories = [Beginnings() for _ in policies]
+        self._reports = reports if len(policies) > 1 else 0.0
+        if self._reports:
+            self._meet()
         self._dice = random.Random(seed)  # noqa: S311 - no secrets
         self._troubles = troubles
         self._scrape = scrape
@@ -214,6 +224,8 @@ class Simulation:
         ]
         if self._scrape:
             self._events.append((self._scrape, _SCRAPE, 0, 0))
+        if self._reports:
+            self._events.append((self._reports, _REPORT, 0, 0))
         heapify(self._events)
         number = 0
         now = 0.0
@@ -235,6 +247,9 @@ class Simulation:
                 self._end(which, now, ok=False)
             elif kind == _TROUBLE:
                 self._change(self._troubles[which].backend, now)
+            elif kind == _REPORT:
+                self._report(now)
+                heappush(self._events, (now + self._reports, _REPORT, 0, 0))
             else:
                 self._tell()
                 heappush(self._events, (now + self._scrape, _SCRAPE, 0, 0))
@@ -336,6 +351,22 @@ class Simulation:
             for states in self._states:
                 states[which].told(self._busy[which], len(running.waiting))
 
+    def _meet(self) -> None:
+        """The gateways tell each other what they see."""
+        self._journals = [Journal(str(number), _silent) for number in range(len(self._policies))]
+        self._named = [{state.name: state for state in states} for states in self._states]
+        self._peers = [Peers(named, [memory]) for named, memory in zip(self._named, self._memories, strict=True)]
+        for journal, states, memory in zip(self._journals, self._states, self._memories, strict=True):
+            memory.journal = journal
+            for state in states:
+                state.journal = journal
+
+    def _report(self, now: float) -> None:
+        told = [journal.take(named) for journal, named in zip(self._journals, self._named, strict=True)]
+        for number, peers in enumerate(self._peers):
+            for report in (*told[:number], *told[number + 1 :]):
+                peers.hear(report, now)
+
     def _seen(self, last: float) -> Seen:
         took = sorted(self._took)
         done = [number for number, where in enumerate(self._where) if where >= 0]
@@ -354,7 +385,11 @@ class Simulation:
         )
 
 
-WORK, _GIVE_UP, _FAIL, _TROUBLE, _SCRAPE = range(5)
+WORK, _GIVE_UP, _FAIL, _TROUBLE, _SCRAPE, _REPORT = range(6)
+
+
+def _silent() -> None:
+    """Reports are made when it is time."""
 
 
 def _at(ordered: Sequence[float], share: float) -> float:

@@ -94,6 +94,7 @@ class Admin:
                 "error_at": config.last_error_at,
             },
             "cluster": self._cluster(),
+            "reports": node.routing.reporting.status(),
             "auth": table.authenticator.asks,
             "models": {name: self._model(name) for name in sorted(snapshot.models)},
             "routes": sorted(snapshot.routes),

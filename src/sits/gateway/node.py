@@ -194,6 +194,8 @@ class Node:
             self._engine_for,
             self._embedder,
             vectors_of(settings, self._data),
+            partial(bus_of, settings) if self.membership is not None else None,
+            process=node_id(socket.gethostname(), self.started_at, self._chance.getrandbits),
             name=self._name,
             chance=self._chance.random,
             tell=self.reliability.events.tell,
@@ -233,6 +235,7 @@ class Node:
         self.siblings = Siblings(
             self._data / "run",
             {**admin.topics, **self.reliability.topics, **self.routing.topics, "purge": cache_pages.purge_here},
+            self.routing.streams,
         )
         await self.siblings.start()
         self._fill(admin)

@@ -20,16 +20,19 @@ from sits.gateway.embedding import Embedder
 from sits.gateway.feedback_pages import TOPIC as FEEDBACK
 from sits.gateway.feedback_pages import FeedbackPages, Given
 from sits.gateway.fitting import Chunks, fit_in
+from sits.gateway.following import TOPIC, OverBus, Workers
 from sits.gateway.judging import Judging
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.plugging import Plugging
-from sits.gateway.siblings import Siblings, Topic
+from sits.gateway.reporting import Reporting
+from sits.gateway.siblings import Siblings, Stream, Topic
 from sits.gateway.tracing import Recorder
 from sits.gateway.understanding import Understanding
 from sits.gateway.vitals import Declared as Telling
 from sits.gateway.vitals import VitalsWatch
 from sits.gateway.vitals_queries import HealthChange
 from sits.inner.errors import Code, SitsError
+from sits.ports.bus import Bus
 from sits.ports.store import Store
 from sits.ports.vectors import Vectors
 from sits.state.outcomes import Declared, Outcomes
@@ -55,8 +58,9 @@ _said = msgspec.json.Decoder(_Said).decode
 
 
 class Routing:
-    """Of one process. `name` is the node's, `engine_for` makes an engine for a base URL, `embedder` says whose
-    embeddings tell domains apart, `vectors` opens the index, `tell` puts events on the bus."""
+    """Of one process. `name` is the node's, `engine_for` makes an engine for a base URL, `embedder` says whose embeddings tell
+    domains apart, `vectors` opens the index, `tell` puts events on the bus. `connect` opens the bus that is shared with other
+    gateways (None where there is none), `process` names this process among them."""
 
     def __init__(
         self,
@@ -66,7 +70,9 @@ class Routing:
         engine_for: Callable[[str], Engine],
         embedder: Callable[[], Embedder],
         vectors: Callable[[], Awaitable[Vectors]],
+        connect: Callable[[], Awaitable[Bus]] | None,
         *,
+        process: str,
         name: str,
         chance: Callable[[], float],
         tell: Callable[[str, dict[str, Any]], None],
@@ -92,13 +98,17 @@ class Routing:
         service.before_drain.append(self.judging.aclose)
         self._feedback = FeedbackPages(self.outcomes, self._brothers, noted=self._noted, judges=self.judging.status)
         self.topics: dict[str, Topic] = {FEEDBACK: self._feedback.here}
+        self._workers = Workers()
+        carrier = OverBus(connect, service.wall) if connect is not None else self._workers
+        self.reporting = Reporting(service.standing, self.outcomes, carrier, process, loop=service.loop, clock=perf_counter)
+        self.streams: dict[str, Stream] = {TOPIC: self._workers.follow}
         self._learn_at = self._save_at = 0.0
         service.understanding, service.outcomes = self.understanding, self.outcomes
         service.standing.vitals = self.vitals
 
     def add_to(self, pages: Pages, siblings: Siblings) -> None:
         """Have the pages answered."""
-        self._siblings = siblings
+        self._siblings = self._workers.siblings = siblings
         self._feedback.add_to(pages)
         pages.add("GET", "/v1/admin/intent", self._intent, "admin")
         pages.add("POST", "/v1/admin/intent", self._read, "admin")
@@ -109,6 +119,7 @@ class Routing:
         """Begin."""
         await self.outcomes.load(self._store)
         self.take(self._service.table)
+        self.reporting.start()
 
     def take(self, table: Table) -> None:
         """This table is in force."""
@@ -122,6 +133,7 @@ class Routing:
                 learning[name] = Declared(spec, prices_of(table, name) if spec.learning.over == "target" else None)
         self.outcomes.declare(learning)
         self.judging.retain(frozenset(learning))
+        self.reporting.take(table)
         telling: Mapping[str, Telling] = {
             name: Telling(model.spec.vitals, model.spec.health) for name, model in snapshot.models.items()
         }
@@ -136,6 +148,7 @@ class Routing:
     def tick(self, now: float) -> None:
         """Ten times a second: what time alone brings."""
         self.vitals.tick(now)
+        self.reporting.tick(now)
         if now >= self._learn_at:
             self._learn_at = now + LEARN_SECONDS
             self.outcomes.tick(now)
@@ -151,6 +164,7 @@ class Routing:
         """Bring the metrics up to date."""
         registry = self._service.registry
         self._plugging.measure(registry)
+        self.reporting.measure(registry)
         targets, health = self.vitals.rows()
         for row in targets:
             registry.target_asked.series(row.target, "ok").value = row.asked - row.failed
@@ -168,6 +182,7 @@ class Routing:
     async def aclose(self) -> None:
         """End all of it; what was learned is kept."""
         await self.judging.aclose()
+        await self.reporting.aclose()
         if self.outcomes.any:
             await self._save()
         await self.vitals.aclose()

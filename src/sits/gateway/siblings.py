@@ -1,6 +1,7 @@
 """The workers of one gateway ask each other over unix sockets: for metrics, for a decision record.
 
-One question is a line, one answer is bytes until the end. A sibling that does not answer in time is counted, not waited for.
+One question is a line, one answer is bytes until the end, or a talk of its own. A sibling that does not answer in time is counted,
+not waited for.
 
 The path of a unix socket has 107 bytes at the most, data folders may be deeper: sockets are named by way of the open folder.
 """
@@ -12,21 +13,24 @@ import contextlib
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 WAIT_SECONDS = 0.25
 _log = logging.getLogger("sits.gateway")
 
 Topic = Callable[[str], bytes]
 """Answers a question about one topic; the argument is what follows the topic in the question."""
+Stream = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""Talks with a sibling that asked for a topic, as long as both like."""
 
 
 class Siblings:
     """Our own socket and the others' in the folder `run`."""
 
-    def __init__(self, run: pathlib.Path, topics: Mapping[str, Topic]) -> None:
+    def __init__(self, run: pathlib.Path, topics: Mapping[str, Topic], streams: Mapping[str, Stream] | None = None) -> None:
         self._run = run
         self._topics = topics
+        self._streams = streams or {}
         self._path = run / f"worker-{os.getpid()}.sock"
         self._server: asyncio.Server | None = None
         self._folder = -1
@@ -53,9 +57,26 @@ class Siblings:
 
     async def ask(self, question: str) -> tuple[list[bytes], int]:
         """What the siblings say, and how many of them did not answer in time. Sockets of dead workers are swept away."""
-        others = [path for path in self._run.glob("worker-*.sock") if path != self._path]
-        answers = await asyncio.gather(*(self._one(path, question) for path in others))
+        answers = await asyncio.gather(*(self._one(path, question) for path in self.others()))
         return [answer for answer in answers if answer], sum(answer is None for answer in answers)
+
+    def others(self) -> Sequence[pathlib.Path]:
+        """The sockets of the siblings, those of dead ones among them."""
+        return [path for path in self._run.glob("worker-*.sock") if path != self._path]
+
+    async def open(self, path: pathlib.Path, topic: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Talk with a sibling about the topic of one of its streams.
+
+        Raises:
+            OSError: it is not there; its socket is swept away then.
+        """
+        try:
+            reader, writer = await asyncio.open_unix_connection(self._short(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)  # noqa: ASYNC240 - one system call on a local folder
+            raise
+        writer.write(topic.encode() + b"\n")
+        return reader, writer
 
     async def _one(self, path: pathlib.Path, question: str) -> bytes | None:
         try:
@@ -80,6 +101,9 @@ class Siblings:
         with contextlib.suppress(OSError, TimeoutError, ValueError):
             line = await asyncio.wait_for(reader.readline(), WAIT_SECONDS)
             topic, _, rest = line.decode().strip().partition(" ")
+            stream = self._streams.get(topic)
+            if stream is not None:
+                await stream(reader, writer)
             found = self._topics.get(topic)
             if found is not None:
                 writer.write(found(rest))

@@ -125,7 +125,7 @@ class Standing:
             # What embeds is not compared with what writes.
             embeds = capabilities_of(model) == EMBEDS
             usual = self._usual.setdefault(embeds, Usual())
-            found = self.states[model.metadata.name] = TargetState(usual)
+            found = self.states[model.metadata.name] = TargetState(usual, model.metadata.name)
         return found
 
     def rule_watch(self, route: str, rule: RouteRule) -> RuleWatch | None:

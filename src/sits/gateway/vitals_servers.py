@@ -273,7 +273,7 @@ class Servers:
         del self.vitals[name]
         state = self._states.get(name)
         if state is not None:
-            state.told(0, 0, -1.0)
+            state.untold()
 
     def _aside(self, engine: Engine) -> None:
         async def go() -> None:

@@ -140,6 +140,10 @@ METRICS: tuple[Metric, ...] = (
         merge="min",
     ),
     Metric("sits_target_sick", "gauge", "1 while a target's health query says that it is not well.", ("target",), merge="max"),
+    Metric("sits_peers", "gauge", "Processes of this service that tell this one what they see of targets.", merge="max"),
+    Metric(
+        "sits_reports_total", "counter", "Reports on targets among the processes of this service: said, heard, lost.", ("way",)
+    ),
     Metric("sits_gate_limit", "gauge", "Requests of a route that may be inside at once, as found.", ("route",)),
     Metric("sits_gate_inside", "gauge", "Requests of a route that are inside.", ("route",)),
     Metric("sits_gate_waiting", "gauge", "Requests of a route that wait for their turn, by class.", ("route", "priority")),

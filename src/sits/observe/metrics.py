@@ -233,6 +233,8 @@ class Registry:
         self.target_kv = self._gauges("sits_target_kv_ratio")
         self.target_memory_free = self._gauges("sits_target_memory_free_ratio")
         self.target_sick = self._gauges("sits_target_sick")
+        self.peers = self._gauges("sits_peers").series()
+        self.reports = self._counters("sits_reports_total")
         self.rungs = self._counters("sits_rungs_total")
         self.pressure_acting = self._gauges("sits_pressure_acting")
         self.pressure_changes = self._counters("sits_pressure_changes_total")

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from zlib import crc32
 
+from sits.routing.reports import Journal
+
 EDGES = (
     256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152, 65_536,
 )  # fmt: skip
@@ -49,13 +51,15 @@ class Beginnings:
     moved or searched for to forget something.
     """
 
-    __slots__ = ("_bits", "_half", "_old", "_young")
+    __slots__ = ("_bits", "_half", "_old", "_young", "journal")
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._half: int = max(1, remembered // 2)
         self._young: dict[int, int] = {}
         self._old: dict[int, int] = {}
         self._bits: dict[str, int] = {}
+        self.journal: Journal | None = None
+        """Where it is written down for the other processes of this service, if there are any."""
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -95,6 +99,12 @@ class Beginnings:
         known = self._old.get(digest, 0)
         young[digest] = known | bit
         return known & bit != 0
+
+    def hear(self, name: str, digests: Sequence[int]) -> None:
+        """Another process of this service has sent a prompt that begins so to this one."""
+        bit = self.bit(name)
+        for digest in digests:
+            self.learn(digest, bit)
 
     def of(self, body: bytes) -> Reading | None:
         """What is known of a prompt; None of one that is too short to matter."""
@@ -158,6 +168,8 @@ class Reading:
                 warm = False
             elif warm:
                 edge = EDGES[index]
+        if not warm and memory.journal is not None:
+            memory.journal.read(name, self._digests)
         return self.size if edge == EDGES[len(EDGES) - 1] else float(edge)
 
 

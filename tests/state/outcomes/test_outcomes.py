@@ -314,10 +314,54 @@ def test_what_was_learned_is_there_after_a_restart_and_an_outage_loses_nothing()
         await again.load(store)
         await other.load(store)
         assert again.status()["routes"]["chat"]["expected"] == first.status()["routes"]["chat"]["expected"]
-        assert other.status()["routes"]["chat"]["outcomes"] == 0
+        assert other.status()["routes"]["chat"]["outcomes"] == 5, "who is new goes on from what the others have learned"
+        decide(other, "mine")
+        other.heard(Outcome("mine", "feedback", -1.0, 1.0))
+        other.tick(200.0)
+        assert await other.save(store)
+        both = [declared(), declared("another worker")]
+        for one in both:
+            await one.load(store)
+        assert [one.status()["routes"]["chat"]["outcomes"] for one in both] == [5, 6], "its own comes before the others'"
         await store.aclose()
 
     asyncio.run(story())
+
+
+def test_all_learn_from_what_each_was_told() -> None:
+    one, other = declared(), declared("other")
+    one.shared = True
+    for at in range(40):
+        decide(one, f"r{at}")
+        one.heard(Outcome(f"r{at}", "feedback", 1.0 if at % 3 else -1.0, 1.0))
+    assert one.tick(100.0) == 40
+    other.hear(one.told())
+    assert one.told() == b"", "everything is told once"
+    assert other.status()["routes"]["chat"]["outcomes"] == 40
+    assert other.status()["routes"]["chat"]["expected"] == one.status()["routes"]["chat"]["expected"]
+    assert other.told() == b"", "what was heard is not told on"
+
+
+def test_nobody_learns_by_other_terms_or_from_what_cannot_be_read() -> None:
+    one, other = declared(), Outcomes("other")
+    learning = LearningSpec(wait_seconds=60.0, signals=OutcomeWeights(feedback=0.5))
+    other.declare({"chat": Declared(ComplexitySpec(tiers=TiersSpec(ANY, ANY, ANY), learning=learning))})
+    one.shared = True
+    decide(one, "r")
+    one.heard(Outcome("r", "feedback", 1.0, 1.0))
+    one.tick(100.0)
+    other.hear(one.told())
+    assert (other.status()["routes"]["chat"]["outcomes"], other.trouble) == (0, "")
+    other.hear(b"\x91\x01")
+    assert "cannot be read" in other.trouble
+
+
+def test_who_is_alone_tells_nothing() -> None:
+    one = declared()
+    decide(one, "r")
+    one.heard(Outcome("r", "feedback", 1.0, 1.0))
+    one.tick(100.0)
+    assert one.told() == b""
 
 
 def test_what_cannot_be_read_is_said_and_left_alone() -> None:

@@ -195,6 +195,27 @@ def _cluster() -> Schema:
     )
 
 
+def _reports() -> Schema:
+    peer = record(
+        {
+            "who": STRING,
+            "silent": said(NUMBER, "Seconds since it said something."),
+            "lost": said(COUNT, "Reports of it that did not come."),
+            "under_way": said(COUNT, "Requests that it has with targets that are chosen among."),
+        }
+    )
+    return record(
+        {
+            "who": said(STRING, "This process."),
+            "by": said({"enum": ["workers", "bus"]}, "How reports go: among the workers of one gateway, or over the bus."),
+            "said": COUNT,
+            "left_out": said(COUNT, "Outcomes and prompts that were not told, for there were too many at once."),
+            "lost": said(COUNT, "Reports that did not come, or could not be said or read."),
+            "peers": listed(peer),
+        }
+    )
+
+
 def _cache() -> dict[str, Schema]:
     counts: Schema = {"type": "object", "additionalProperties": True}
     return {
@@ -273,6 +294,7 @@ def _status() -> Schema:
             "tasks": said(COUNT, "Tasks of the worker that answers; as many after hours as after minutes."),
             "config": config,
             "cluster": said(nullable(_cluster()), "This gateway's part in its cluster; null where the bus is local."),
+            "reports": said(_reports(), "What this process and the others of its service tell each other of targets."),
             "auth": said(BOOLEAN, "Whether a key is asked for."),
             "models": {"type": "object", "additionalProperties": model},
             "routes": listed(STRING),

@@ -56,6 +56,11 @@ class Learner:
         """Outcomes that were learned from since the start."""
 
     @property
+    def terms(self) -> str:
+        """What rewards are by: what was learned under others is of no use here."""
+        return self._terms
+
+    @property
     def rule(self) -> Rule:
         """Alpha, beta and bounds as they are now."""
         return self._calibration.rule

@@ -9,7 +9,7 @@ from sits.routing.policies.state import TargetState
 Taken = tuple[float, ...]
 NUMBERS = (
     "outstanding", "elsewhere", "kv", "first", "total", "quick", "room", "peak", "errors", "base", "slope", "heard", "noted",
-    "seen", "filled", "read", "again", "reading",
+    "seen", "filled", "read", "again", "reading", "peers",
 )  # fmt: skip
 """What `take` gives, in this order. Others are added at the end only: recorded traffic has these."""
 FIRST = 14
@@ -37,6 +37,7 @@ def take(state: TargetState) -> Taken:
         state.read,
         state.again,
         state.reading,
+        state.peers,
     )
 
 
@@ -71,10 +72,11 @@ def lay(state: TargetState, values: Sequence[float]) -> None:
     state.noted = float(values[12])
     state.seen = int(values[13])
     state.filled = len(values) > FIRST and values[FIRST] > 0.0
-    more = values[FIRST + 1 : len(NUMBERS)] if len(values) >= len(NUMBERS) else _UNREAD
-    state.read, state.again, state.reading = more
+    more = [float(one) for one in values[FIRST + 1 : len(NUMBERS)]]
+    more += [0.0] * (len(NUMBERS) - FIRST - 1 - len(more))
+    state.read, state.again, state.reading = more[0], more[1], more[2]
+    state.peers = int(more[3])
 
 
-_UNREAD = (0.0, 0.0, 0.0)
 IDLE: Taken = take(TargetState())
 """Of a target that nobody has asked."""

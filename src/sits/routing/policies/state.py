@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from math import exp
 
+from sits.routing.reports import Journal
+
 MEMORY = 10.0
 """Seconds after which a request counts 1/e of what it did."""
 _LEAST_KEPT = 1.0 - 1.0 / 256.0
@@ -88,10 +90,13 @@ class TargetState:
         "filled",
         "first",
         "heard",
+        "journal",
         "kv",
+        "name",
         "noted",
         "outstanding",
         "peak",
+        "peers",
         "quick",
         "read",
         "reading",
@@ -102,12 +107,17 @@ class TargetState:
         "usual",
     )
 
-    def __init__(self, usual: Usual | None = None) -> None:
+    def __init__(self, usual: Usual | None = None, name: str = "") -> None:
         self.usual: Usual = usual if usual is not None else Usual()
+        self.name = name
+        self.journal: Journal | None = None
+        """Where it is written down for the other processes of this service, if there are any."""
         self.outstanding: int = 0
         """Requests of ours that were started and whose last byte has not come."""
+        self.peers: int = 0
+        """Requests that the other processes of this service have with it."""
         self.elsewhere: int = 0
-        """Requests that the target has beyond ours, as it said last: of other gateways, of other clients."""
+        """Requests that it has beyond ours: those of `peers`, and of strangers, as far as it tells of these."""
         self.kv: float = -1.0
         """Share of its KV memory in use, as it said last; below 0: it does not say."""
         self.first: float = 0.0
@@ -156,17 +166,30 @@ class TargetState:
         self._ct: float = 0.0
         self._wt: float = 0.0
 
+    @property
+    def of_service(self) -> int:
+        """Requests of this service that are under way with it: ours, and those of its other processes."""
+        return self.outstanding + self.peers
+
     def started(self, now: float) -> int:
         """A request was sent; how many are under way with it. Hand the number back to `ended`."""
         under_way = self.outstanding + 1
         self.outstanding = under_way
         if under_way == 1:
             self.heard = now
+        if self.journal is not None:
+            self.journal.moved(self.name)
         return under_way + self.elsewhere
 
     def spoke(self, now: float, took: float, among: int, cold: float = 0.0, warm: float = 0.0) -> None:
         """The first content of a request came, `took` seconds after it was sent. Of its prompt, `cold` bytes were new to the
         target, and `warm` ones had been read before; 0 where nobody has looked."""
+        if self.journal is not None:
+            self.journal.spoke(self.name, took, among, cold, warm)
+        self.learn_first(now, took, among, cold, warm)
+
+    def learn_first(self, now: float, took: float, among: int, cold: float, warm: float) -> None:
+        """What a first content tells, whoever of this service has asked."""
         self.heard = now
         first = self.first
         self.first = took if first == 0.0 else first + (took - first) / 16.0
@@ -271,6 +294,24 @@ class TargetState:
         """
         under_way = self.outstanding
         self.outstanding = under_way - 1
+        still = under_way + self.elsewhere
+        if self.journal is not None:
+            self.journal.ended(self.name, took, among, still, ok, first, units, cold, warm)
+        self.learn(now, took, among, still, ok, first, units, cold, warm)
+
+    def learn(
+        self,
+        now: float,
+        took: float,
+        among: int,
+        still: int,
+        ok: bool,
+        first: float,
+        units: float,
+        cold: float,
+        warm: float,
+    ) -> None:
+        """What an end tells, whoever of this service has asked; `still` is how many were under way then, it among them."""
         self.heard = now
         self.seen += 1
         kept = exp((self.noted - now) / MEMORY)
@@ -296,7 +337,7 @@ class TargetState:
         usual.units = units if usual.units == 0.0 else usual.units + (units - usual.units) / 512.0
         if kept > _LEAST_KEPT:
             kept = _LEAST_KEPT
-        n = 0.5 * (among + under_way + self.elsewhere)
+        n = 0.5 * (among + still)
         if n > self.room:
             n = self.room
         worked = took - first
@@ -312,12 +353,24 @@ class TargetState:
     def left(self, now: float) -> None:
         """A request ended in a way that says nothing of the target: its client went away, another target was quicker."""
         self.outstanding -= 1
+        if self.journal is not None:
+            self.journal.moved(self.name)
+
+    def shared(self, peers: int) -> None:
+        """So many have the other processes of this service with it."""
+        self.elsewhere += peers - self.peers
+        self.peers = peers
 
     def told(self, running: int, waiting: int, kv: float = -1.0) -> None:
-        """What the target says of its own load, as its metrics were scraped."""
-        more = running + waiting - self.outstanding
-        self.elsewhere = more if more > 0 else 0
+        """What the target says of its own load, as its metrics were scraped: what is not of this service is of strangers."""
+        strangers = running + waiting - self.of_service
+        self.elsewhere = self.peers + (strangers if strangers > 0 else 0)
         self.kv = kv
+
+    def untold(self) -> None:
+        """It says nothing of its load any more."""
+        self.elsewhere = self.peers
+        self.kv = -1.0
 
     def _draw(self) -> None:
         """The line through what is remembered."""

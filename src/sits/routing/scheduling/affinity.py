@@ -73,16 +73,20 @@ class PrefixAffinity(Score):
     def _capped(self, given: list[float]) -> list[float]:
         under_way = 1
         for state in self._states:
-            under_way += state.outstanding
+            under_way += state.of_service
         for index, one in enumerate(given):
-            if one > 0.0 and self._states[index].outstanding >= ceil(self._parts[index] * under_way):
+            if one > 0.0 and self._states[index].of_service >= ceil(self._parts[index] * under_way):
                 given[index] = 0.0
         return given
 
     def reserve(self, facts: Facts, candidate: Candidate) -> None:
         bit, memory = self._bits[candidate.index], self.memory
-        for digest in beginnings_of(facts):
-            memory.learn(digest, bit)
+        digests, known = beginnings_of(facts), True
+        for digest in digests:
+            known = memory.learn(digest, bit) and known
+        journal = self._states[candidate.index].journal
+        if journal is not None and not known:
+            journal.read(candidate.name, digests)
 
 
 class SessionAffinity(Score):
@@ -112,14 +116,14 @@ class SessionAffinity(Score):
             return self._none
         under_way = 1
         for state in self._states:
-            under_way += state.outstanding
+            under_way += state.of_service
         given = self._none.copy()
         owners = self._owners
         at, size = bisect_right(self._places, place(key)), len(owners)
         first = -1
         for step in range(size):
             index = owners[(at + step) % size]
-            if index == first or self._states[index].outstanding >= ceil(self._parts[index] * under_way):
+            if index == first or self._states[index].of_service >= ceil(self._parts[index] * under_way):
                 continue
             if first >= 0:
                 given[index] = self._second

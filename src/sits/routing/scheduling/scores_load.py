@@ -12,7 +12,7 @@ from sits.routing.scheduling.settings import Nothing, ScoreByLatency, ScoreByMem
 
 
 class LeastOutstanding(Score):
-    """The fewest under way from this gateway. Alone, and with weights, it chooses as policy `least-connections` does."""
+    """The fewest under way from this service. Alone, and with weights, it chooses as policy `least-connections` does."""
 
     name = "least-outstanding"
     scale = "least"
@@ -22,7 +22,7 @@ class LeastOutstanding(Score):
         self._states: list[TargetState] = [one.state for one in made.candidates]
 
     def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
-        return [state.outstanding + 1.0 for state in self._states]
+        return [state.of_service + 1.0 for state in self._states]
 
 
 class Load(Score):
@@ -60,7 +60,7 @@ class Latency(Score):
 
 
 class Queue(Score):
-    """What a server says it has beyond our own requests, against its room: 50 where that alone fills it."""
+    """What a server has beyond the requests of this process, against its room: 50 where that alone fills it."""
 
     name = "queue"
     varies = "tick"
@@ -130,6 +130,6 @@ class ZoneBalance(Score):
         under_way = [1.0] * len(self._weights)
         zones = self._zone
         for index, state in enumerate(self._states):
-            under_way[zones[index]] += state.outstanding
+            under_way[zones[index]] += state.of_service
         costs = [count / weight for count, weight in zip(under_way, self._weights, strict=True)]
         return [costs[zone] for zone in zones]

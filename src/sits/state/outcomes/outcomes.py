@@ -1,12 +1,15 @@
 """Everything that routes learn from outcomes, in one place: decisions, signals, what was learned, and keeping it over a restart.
 
+Where there are other processes of the service each tells the others what came of its decisions, so that all learn from all.
 A route that declares no `learning` is not here. Nothing waits but `load` and `save`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 
@@ -21,6 +24,8 @@ from sits.state.outcomes.retries import Retries
 PREFIX: Final = "learning/"
 MOST_ROUTES: Final = 1000
 """Routes whose state is read at the start."""
+MOST_TOLD: Final = 256
+"""Outcomes that wait to be told to the others; the oldest go first."""
 _STATE = msgspec.json.Decoder(LearnerState)
 
 
@@ -31,14 +36,29 @@ class Declared(msgspec.Struct, frozen=True):
     prices: Mapping[str, float] | None = None
 
 
+class Learned(msgspec.Struct, frozen=True, array_like=True):
+    """What came of a decision, for the other processes of this service."""
+
+    route: str
+    terms: int
+    """Checksum of the learner's."""
+    decision: Decision
+    score: float
+
+
+_write = msgspec.msgpack.Encoder().encode
+_read = msgspec.msgpack.Decoder(list[Learned]).decode
+
+
 class _Route:
-    __slots__ = ("awaiting", "declared", "learner", "retries", "saved")
+    __slots__ = ("awaiting", "declared", "learner", "retries", "saved", "terms")
 
     def __init__(self, declared: Declared) -> None:
         learning = declared.spec.learning
         assert learning is not None
         self.declared = declared
         self.learner = Learner(declared.spec, declared.prices)
+        self.terms = crc32(self.learner.terms.encode())
         self.awaiting = Awaiting(learning.wait_seconds, learning.signals)
         self.retries: Retries | None = Retries(min(120.0, learning.wait_seconds)) if learning.signals.retry > 0.0 else None
         self.saved: int = 0
@@ -51,6 +71,9 @@ class Outcomes:
         self._name = name
         self._routes: dict[str, _Route] = {}
         self._loaded: dict[str, LearnerState] = {}
+        self._told: deque[Learned] = deque(maxlen=MOST_TOLD)
+        self.shared = False
+        """Whether there are others to tell."""
         self.trouble: str = ""
         """Why what was learned is not kept, or could not be read; empty when all is well."""
 
@@ -130,29 +153,55 @@ class Outcomes:
     def tick(self, now: float) -> int:
         """Learn from what is settled by now; how many decisions. To be called every second or so."""
         count = 0
-        for held in self._routes.values():
+        for name, held in self._routes.items():
             for settled in held.awaiting.due(now):
                 held.learner.learn(settled.decision, settled.score)
                 count += 1
+                if self.shared and settled.decision.learns:
+                    self._told.append(Learned(name, held.terms, settled.decision, settled.score))
         return count
 
-    async def load(self, store: Store) -> None:
-        """Go on from what this worker kept. What cannot be read is left alone and said in `trouble`; nothing is raised."""
-        prefix = f"{PREFIX}{self._name}/"
+    def told(self) -> bytes:
+        """What the others are to learn from, since the last time; empty when there is nothing."""
+        if not self._told:
+            return b""
+        written: bytes = _write(list(self._told))
+        self._told.clear()
+        return written
+
+    def hear(self, told: bytes) -> None:
+        """Learn from what another one was `told`; what cannot be read is said in `trouble`."""
         try:
-            entries = await store.scan(prefix, limit=MOST_ROUTES)
+            for one in _read(told):
+                held = self._routes.get(one.route)
+                if held is not None and held.terms == one.terms:
+                    held.learner.learn(one.decision, one.score)
+        except (msgspec.DecodeError, ValueError) as error:
+            self.trouble = f"what another gateway learned from cannot be read: {error}"
+
+    async def load(self, store: Store) -> None:
+        """Go on from what this worker kept, or else another one that shares the store. What cannot be read is left alone and said
+        in `trouble`; nothing is raised."""
+        own = f"{PREFIX}{self._name}/"
+        try:
+            entries = [*await store.scan(own, limit=MOST_ROUTES)]
+            others = await store.scan(PREFIX, limit=MOST_ROUTES)
         except SitsError as error:
             self.trouble = error.message
             return
-        for entry in entries:
-            name = entry.key.removeprefix(prefix)
+        # Ours last: it counts. Of the others whoever has learned most.
+        for entry in [*(one for one in others if not one.key.startswith(own)), *entries]:
+            name = entry.key.removeprefix(PREFIX).partition("/")[2]
             try:
-                self._loaded[name] = _STATE.decode(entry.value)
+                state = _STATE.decode(entry.value)
             except msgspec.DecodeError as error:
                 self.trouble = f"what was learned for {name!r} cannot be read: {error}"
                 continue
-            held = self._routes.get(name)
-            if held is not None and held.learner.outcomes == 0:
+            known = self._loaded.get(name)
+            if known is None or entry.key.startswith(own) or state.bandit.step > known.bandit.step:
+                self._loaded[name] = state
+        for name, held in self._routes.items():
+            if held.learner.outcomes == 0:
                 self._go_on(name, held)
 
     async def save(self, store: Store) -> bool:
