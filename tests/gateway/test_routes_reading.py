@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 import pytest
-from gateway_rig import Gateway, inside_loop, model, route
+from gateway_rig import Gateway, bearer, inside_loop, key, model, route
 from gateway_wires import PATHS, WIRES
 
 from sits.engines.scripted import AGAIN, READ, ScriptedServer
@@ -53,6 +53,30 @@ async def test_later_turns_go_where_the_first_was_read(tmp_path: pathlib.Path, s
     assert max(record.draw.warm) > 0.8 * record.draw.size
     share = max(record.draw.warm) / record.draw.size
     assert f"{targets[-1][0]} {share:.0%}" in explain(record, 1000).partition("of the prompt had been read before: ")[2]
+
+
+@inside_loop
+async def test_nobody_can_tell_by_who_answers_what_another_team_has_sent(tmp_path: pathlib.Path) -> None:
+    keys = [key("red", team="red"), key("blue", team="blue"), key("more", team="red")]
+    async with (
+        ScriptedServer([READ, WIRE.answers("好"), AGAIN]) as server,
+        Gateway(
+            tmp_path, model("a", server.url), model("b", server.url), {**route("r", "a", "b"), "spec": OPEN}, *keys
+        ) as gateway,
+    ):
+        for number in range(4):  # the first ones try who was never asked
+            await gateway.ask(CHAT, turn(f"起头 {number}"), bearer("red"))
+        body = turn("只有红队知道的问题。" * 30)
+        warm = {}
+        for who in ("red", "blue", "more", "blue"):
+            slow_readers(gateway)
+            asked = await gateway.ask(CHAT, body, bearer(who))
+            draw = gateway.record(asked).draw
+            assert draw is not None
+            warm.setdefault(who, max(draw.warm) / draw.size)
+    assert warm["red"] > 0.5, "the instructions that all begin with"
+    assert warm["blue"] == 0.0
+    assert warm["more"] > warm["red"], "teams know what their keys have sent"
 
 
 OPEN = {"backends": [{"model": "a"}, {"model": "b"}]}

@@ -18,6 +18,14 @@ def test_a_digest_stands_for_all_bytes_up_to_its_edge() -> None:
     assert beginnings(b"a" * 255) == []
 
 
+@given(one=st.text(max_size=12), other=st.text(max_size=12))
+@settings(max_examples=50, deadline=None)
+def test_teams_share_no_digest(one: str, other: str) -> None:
+    body = b"x" * 5000
+    shared = set(beginnings(body, one)) & set(beginnings(body, other))
+    assert bool(shared) == (one == other)
+
+
 def test_what_was_used_lately_is_remembered_rather_than_what_was_not() -> None:
     memory = Beginnings(8)
     bit = memory.bit("m0")

@@ -13,6 +13,7 @@ from sits.bench import (
     Plan,
     routing_cluster,
     routing_found,
+    routing_gateways,
     routing_real,
     routing_talking,
     routing_talks_real,
@@ -181,16 +182,9 @@ def _alike(plan: Plan) -> tuple[list[Figure], list[Section]]:
 
 
 def _gateways(plan: Plan) -> tuple[list[Figure], list[Section]]:
-    """Several gateways that know nothing of each other."""
-    rows = []
-    for gateways in (1, 4, 16):
-        for scrape in (0.0, 1.0):
-            world = World(MIXED, STEADY, _seeds(plan)[:1] if plan.quick else _seeds(plan), gateways=gateways, scrape=scrape)
-            cells = [at(RIVALS[name], world, LOAD * world.capacity) for name in (EXACT, OURS)]
-            told = "every second" if scrape else "no"
-            rows.append([str(gateways), told, *(number(value) for one in cells for value in (one.mean, one.p99))])
-    head = ["gateways", "metrics of the backends", f"{EXACT}: mean s", "p99 s", f"{OURS}: mean s", "p99 s"]
-    return [], [Section("Several gateways", routing_words.GATEWAYS, [Table(head, rows)])]
+    """Several gateways before the same backends."""
+    figures, section = routing_gateways.measure(_seeds(plan)[:1] if plan.quick else _seeds(plan), plan.quick, plan.say)
+    return figures, [section]
 
 
 def _cluster(plan: Plan) -> tuple[list[Figure], list[Section]]:

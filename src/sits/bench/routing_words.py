@@ -105,8 +105,11 @@ Steady traffic at {LOAD:.0%}; in the second third, one of the two largest backen
 after 10 ms. Nothing is tried again here and no breaker is open, as there would be in a gateway. Who counts only what is under way
 takes it for the idlest of all."""
 GATEWAYS = f"""\
-Steady traffic at {LOAD:.0%}, spread over gateways that know nothing of each other: each sees its own requests only, unless it
-reads the metrics of the backends: running and waiting requests, as vLLM and TGI tell them."""
+Steady traffic, spread over gateways in turn, so that a turn of a conversation comes to any of them: single prompts before the
+mixed pool at {LOAD:.0%} of the capacity, conversations before servers that remember at 50%. Each gateway sees its own requests.
+It may know more: by the metrics of the backends (running and waiting requests, read every second, as vLLM and TGI tell them), or by
+reports of the other gateways, 20 ms after there is something to tell: what they have under way, how long answers took, who has
+read which prompts (`sits.routing.reports`, the code of the gateway)."""
 CLUSTER = f"""\
 A thousand nodes with 8, 16 or 32 GiB of KV memory; requests hold 1 to 16 GiB for {HOLDS:.0f} s in the mean; arrivals take
 {CLUSTER_LOAD:.0%} of all memory. Scheduling latency is the time from the arrival of a request until it has a node, choosing

@@ -49,7 +49,9 @@ def planned(x: Exchange, choice: Choice, needs: frozenset[str], out: frozenset[s
         # A name of which one model has adapters is looked into; here none has.
         message = f"nothing behind {choice.name!r} has adapters, and {ADAPTER.decode()} asks for one"
         raise SitsError(Code.UNSUPPORTED, message, param=ADAPTER.decode())
-    reading = x.service.standing.beginnings.of(x.request.body) if choice.reads else None
+    reading = None
+    if choice.reads:
+        reading = x.service.standing.beginnings.of(x.request.body, x.key.team if x.key is not None else "")
     tracing = x.service.tracing
     wanted = tracing is not None and not x.behind and tracing.wanted(x.id)
     if choice.thinks:

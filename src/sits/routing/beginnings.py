@@ -27,13 +27,14 @@ _MOST_BITS = 4096
 """Names that a memory tells apart before it begins anew."""
 
 
-def beginnings(body: bytes) -> list[int]:
-    """A digest of the body up to each of the `EDGES` that it reaches: a checksum and the edge.
+def beginnings(body: bytes, team: str = "") -> list[int]:
+    """A digest of the body up to each of the `EDGES` that it reaches: a checksum and the edge. The same body of another team has
+    others, so that nobody can tell by who answers what another team has sent.
 
     Two that are taken for one send a request where it need not go, and no more; of 30,000 that are remembered, one in 100,000 is.
     Checksums go on from the one before, and read bytes where they are.
     """
-    size, checksum = len(body), 0
+    size, checksum = len(body), crc32(team.encode()) if team else 0
     view = memoryview(body)
     found: list[int] = []
     for start, edge, mark in _BLOCKS:
@@ -106,9 +107,9 @@ class Beginnings:
         for digest in digests:
             self.learn(digest, bit)
 
-    def of(self, body: bytes) -> Reading | None:
-        """What is known of a prompt; None of one that is too short to matter."""
-        return Reading(len(body), beginnings(body), self) if len(body) >= SHORTEST else None
+    def of(self, body: bytes, team: str = "") -> Reading | None:
+        """What is known of a prompt of a team; None of one that is too short to matter."""
+        return Reading(len(body), beginnings(body, team), self) if len(body) >= SHORTEST else None
 
 
 class Reading:

@@ -21,7 +21,7 @@ def beginnings_of(facts: Facts) -> list[int]:
     """The digests of how a request begins. Made once for a request."""
     found = facts.beginnings
     if found is None:
-        found = facts.beginnings = beginnings(facts.body)
+        found = facts.beginnings = beginnings(facts.body, facts.team)
     return found
 
 
