@@ -41,6 +41,7 @@ async def enter(x: Exchange, gate: Gate) -> None:
     Raises:
         SitsError: `overloaded`, `rate_limited`: there will be no place in time; whatever ends the request meanwhile.
     """
+    _go_on(x)
     now = perf_counter()
     until = x.admitted + x.total if x.total is not None else NEVER
     place = Place(gate, x.priority, x.key.name if x.key is not None else "", until)
@@ -55,6 +56,16 @@ async def enter(x: Exchange, gate: Gate) -> None:
         if place.error is not None:
             raise place.error
     x.place = place
+
+
+def _go_on(x: Exchange) -> None:
+    """Whoever has gone already does not wait: nobody would wake him.
+
+    Raises:
+        SitsError: why it is to end.
+    """
+    if x.ending is not None or x.gone:
+        raise x.ending or SitsError(Code.CLIENT_CLOSED, "the client went away")
 
 
 def leave(x: Exchange, place: Place) -> None:

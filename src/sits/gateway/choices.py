@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -54,7 +55,8 @@ class _Compiling:
         fallbacks = [self._targets[model.metadata.name] for model in resolved.fallbacks]
         if route is None:
             pool = self._pool(RouteSpec([Backend(self._name)]), resolved.backends, DEFAULT)
-            return Choice(None, pool, fallbacks, sieve=self._sieve([pool], fallbacks), thinks=self._thinks)
+            sieve = self._sieve(everybody([pool], fallbacks))
+            return Choice(None, pool, fallbacks, sieve=sieve, sieve_of=self._sieve_of(), thinks=self._thinks)
         spec = route.spec
         pool = self._pool(spec, resolved.backends, self._policy(spec, spec.backends))
         rules = []
@@ -62,8 +64,9 @@ class _Compiling:
             watch = self._standing.rule_watch(self._name, rule)
             name = rule.policy or self._policy(spec, rule.backends)
             rules.append((Rule(index, rule, watch), self._pool(spec, backends, name, rule.name, watch)))
-        sieve = self._sieve([pool, *(own for _, own in rules)], fallbacks, spec)
-        choice = Choice(route, pool, fallbacks, spec.attempts, rules, sieve, thinks=self._thinks)
+        sieve = self._sieve(everybody([pool, *(own for _, own in rules)], fallbacks), spec)
+        sieve_of = self._sieve_of(spec)
+        choice = Choice(route, pool, fallbacks, spec.attempts, rules, sieve, sieve_of=sieve_of, thinks=self._thinks)
         choice.rate = self._standing.rates.setdefault(self._name, choice.rate)
         return choice
 
@@ -112,11 +115,16 @@ class _Compiling:
         )
         return found
 
-    def _sieve(self, pools: Sequence[Pool], fallbacks: Sequence[Target], spec: RouteSpec | None = None) -> Scheduler | None:
+    def _sieve_of(self, spec: RouteSpec | None = None) -> Callable[[Target], Scheduler] | None:
+        """Makes a sieve for somebody who is not declared, made when he is first to answer in another's place."""
+        return partial(self._sieved, spec=spec) if self._thinks else None
+
+    def _sieve(self, every: Sequence[Target], spec: RouteSpec | None = None) -> Scheduler | None:
         """Who may answer, of everybody; None where nothing is asked before the backends."""
-        if not self._thinks:
-            return None
-        every = candidates((target, 1.0) for target in everybody(pools, fallbacks))
+        return self._sieved(*every, spec=spec) if self._thinks else None
+
+    def _sieved(self, *targets: Target, spec: RouteSpec | None) -> Scheduler:
+        every = candidates((target, 1.0) for target in targets)
         bare = RouteSpec([Backend(self._name)], filters=self._there(spec).filters if spec is not None else [])
         contract = SemanticFilter.of(every)
         return build(

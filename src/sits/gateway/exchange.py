@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from sits.routing.learning.learner import Decision as Learned
 
 NO_HEADERS: Headers = []
+NOTHING: frozenset[str] = frozenset()
 COMMENT = b": keep-alive\n\n"
 SETTLE_SECONDS = 0.25
 """How long the end of the body may come after the end of the answer."""
@@ -98,6 +99,7 @@ class Exchange:
         "learned",
         "live",
         "more",
+        "needs",
         "opened",
         "operation",
         "parts",
@@ -158,6 +160,8 @@ class Exchange:
         """What is known of the request, where its route looks at that."""
         self.learned: Learned | None = None
         """The choice that its outcome is to be learned from."""
+        self.needs: frozenset[str] = NOTHING
+        """Capabilities that it cannot do without, beside that of its endpoint; known once it is planned."""
         self.requested = ""
         self.attempt: Attempt | None = None
         self.attempts: list[Attempt] = []

@@ -13,6 +13,8 @@ SESSION = b"x-sits-session"
 """Requests of one session stay with the model that they came to while another one takes over."""
 REGION = b"x-sits-region"
 ADAPTER = b"x-sits-adapter"
+LONGEST = 800
+"""Bytes of these that are kept: names have 200 characters at the most."""
 
 
 def facts_of(x: Exchange, choice: Choice, needs: frozenset[str]) -> Facts:
@@ -34,8 +36,8 @@ def gathered(x: Exchange, choice: Choice) -> Facts:
     facts.priority = x.priority
     facts.colour = "" if x.tint.plain else x.tint.colour
     facts.session = headers.get(SESSION, b"")
-    facts.region = headers.get(REGION, b"").decode("utf-8", "replace")
-    facts.adapter = headers.get(ADAPTER, b"").decode("utf-8", "replace")
+    facts.region = headers.get(REGION, b"")[:LONGEST].decode("utf-8", "replace")
+    facts.adapter = headers.get(ADAPTER, b"")[:LONGEST].decode("utf-8", "replace")
     facts.wall = x.wall
     facts.now = now = perf_counter()
     facts.qps = choice.rate.note(now)

@@ -235,7 +235,8 @@ async def _others(
     """
     assert x.plan is not None
     assert x.choice is not None
-    others = [target for target in x.choice.targets if target not in x.plan.targets]
+    # Of those who may answer: what filters, rules, contracts and breakers left out stays out, however much room it has.
+    others = [target for target in x.plan.beyond if target not in x.plan.targets]
     if others:
         more = await x.service.loop.create_task(fitness.judge(tokens, wanted, x.request.body, others, service))
         targets = more.order(others)

@@ -386,6 +386,10 @@ class Node:
             self.swap_error = error.message
             _log.error("configuration %d cannot be served, the old one stays: %s", new.version, error.message)
             return
+        except Exception as error:  # Whoever watches the files must not end by it.
+            self.swap_error = f"a defect: {type(error).__name__}: {error}"
+            _log.exception("a defect while taking configuration %d, the old one stays", new.version)
+            return
         self.swap_error = None
         self._old.append(self.service.table)
         self.service.take(table)

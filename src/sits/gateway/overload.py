@@ -14,10 +14,11 @@ import msgspec
 from sits.dialects.shorten import cap_tokens
 from sits.gateway.promise import promise, take_on
 from sits.gateway.rungs import find, give
+from sits.gateway.strangers import may
 from sits.inner.errors import Code, SitsError
 from sits.resilience.callback import FIELD as CALLBACK
 from sits.resilience.qos.course import degrade
-from sits.routing.target import Target, operation_capability
+from sits.routing.target import Target
 
 if TYPE_CHECKING:
     from sits.gateway.exchange import Exchange
@@ -47,7 +48,7 @@ def lessen(x: Exchange) -> None:
         return
     shorter = cap_tokens(x.request.body, x.operation, qos.shorten_tokens)
     if shorter is not x.request.body:
-        x.request.body = shorter
+        x.rewritten(shorter)
         x.more += b"x-sits-shortened: %d\r\n" % qos.shorten_tokens
 
 
@@ -65,15 +66,13 @@ def replace(x: Exchange) -> None:
 
 def replacement(x: Exchange) -> Target | None:
     """The declared one, or the nearest substitute; None where there is none that can."""
-    assert x.peek is not None
     qos = x.conduct.qos if x.conduct is not None else None
-    wanted = x.peek.needs | {operation_capability(x.operation)}
     names = [qos.replacement] if qos is not None and qos.replacement is not None else []
     if not names and x.conduct is not None and x.conduct.substitutes and x.choice is not None:
         names += x.service.substituting.current.of(x.choice.name)
     for name in names:
         target = x.table.targets.get(name)
-        if target is not None and wanted <= target.capabilities:
+        if target is not None and may(x, target):
             return target
     return None
 

@@ -7,6 +7,7 @@ import logging
 import pathlib
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,9 +15,9 @@ import msgspec
 from sits.dialects.shorten import cap_tokens
 from sits.engines.base import Engine
 from sits.gateway.ending import end
+from sits.gateway.strangers import may
 from sits.inner.errors import Code, SitsError
 from sits.observe.metrics import Registry
-from sits.routing.target import operation_capability
 
 if TYPE_CHECKING:
     from sits.gateway.exchange import Exchange
@@ -98,7 +99,7 @@ class Pressing:
         _log.warning("pressure %s: %s, %s is %s, threshold %g", change.name, state, change.metric, change.value, change.threshold)
 
 
-def relieve(x: Exchange, pressures: Pressures, needs: frozenset[str]) -> None:
+def relieve(x: Exchange, pressures: Pressures) -> None:
     """Ask less of the models for this request, as the policies that act say. P0 is exempt: do not call it for that.
 
     Raises:
@@ -113,10 +114,9 @@ def relieve(x: Exchange, pressures: Pressures, needs: frozenset[str]) -> None:
         said = f"requests of class P{x.priority} are refused while pressure lasts: {', '.join(relief.policies)}"
         raise SitsError(Code.OVERLOADED, said, retry_after=relief.retry_after)
     if relief.downscale:
-        wanted = needs | {operation_capability(x.operation)}
-        targets = downscaled(x.plan.targets, relief, x.table.targets, wanted)[: x.choice.attempts]
+        targets = downscaled(x.plan.targets, relief, x.table.targets, partial(may, x))[: x.choice.attempts]
         x.plan = msgspec.structs.replace(x.plan, targets=targets)
     if relief.max_tokens is not None:
-        x.request.body = cap_tokens(x.request.body, x.operation, relief.max_tokens)
+        x.rewritten(cap_tokens(x.request.body, x.operation, relief.max_tokens))
     if relief.policies:
         x.more += b"x-sits-pressure: %b\r\n" % ", ".join(relief.policies).encode()

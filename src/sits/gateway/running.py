@@ -25,6 +25,7 @@ from sits.gateway.conduct import Conduct
 from sits.gateway.exchange import Exchange
 from sits.gateway.race import Race, outrun
 from sits.gateway.resuming import Parts, Read, parts_of, resumable, room
+from sits.gateway.strangers import may
 from sits.inner.errors import Code, Remedy, SitsError
 from sits.resilience.attempts import Course, Kind
 from sits.resilience.attempts.course import BROKEN
@@ -173,7 +174,8 @@ def standing_in(x: Exchange, target: Target) -> Target:
     """Who is asked instead, where a switch has retired this target since the request was planned: it may have waited."""
     if not x.service.switches.live or x.choice is None:
         return target
-    return x.service.switches.instead(x.choice.name, target.name, x.table.targets, x.admitted) or target
+    found = x.service.switches.instead(x.choice.name, target.name, x.table.targets, x.admitted)
+    return found if found is not None and may(x, found) else target
 
 
 def begin(x: Exchange, course: Course, target: Target, kind: Kind, parts: Parts | None = None) -> Attempt | None:
@@ -274,7 +276,7 @@ def leave(x: Exchange, attempt: Attempt, error: SitsError | None) -> None:
         state.ended(over, over - attempt.sent, attempt.among, True, first, float(units), attempt.cold, attempt.warm)
         if x.facts is not None:
             x.service.standing.latencies.note(attempt.target.name, over - attempt.sent, over)
-    elif ok is None or (error is not None and error.remedy is Remedy.FIX_REQUEST):
+    elif ok is None or unloaded(x, attempt) or (error is not None and error.remedy is Remedy.FIX_REQUEST):
         state.left(over)  # What is the client's fault says nothing of a target.
     else:
         state.ended(over, over - attempt.sent, attempt.among, False)

@@ -1,7 +1,7 @@
 """The workers of one gateway ask each other over unix sockets: for metrics, for a decision record.
 
-One question is a line, one answer is bytes until the end, or a talk of its own. A sibling that does not answer in time is counted,
-not waited for.
+One question is a line, one answer is bytes until the end, or a talk of its own. A sibling that does not answer in time is
+counted, not waited for.
 
 The path of a unix socket has 107 bytes at the most, data folders may be deeper: sockets are named by way of the open folder.
 """

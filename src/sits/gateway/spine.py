@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import partial
 
 import msgspec
 
@@ -32,6 +33,7 @@ from sits.gateway.renewal import Renewal
 from sits.gateway.response_history import previous_of
 from sits.gateway.rungs import live, lower
 from sits.gateway.running import run
+from sits.gateway.strangers import lacks
 from sits.gateway.substituting import stand_in
 from sits.gateway.thinking import think
 from sits.inner.errors import Code, SitsError
@@ -44,7 +46,6 @@ from sits.resilience.qos.classes import P0, priority_of
 from sits.resilience.qos.deadline import HEADER as TIMEOUT
 from sits.resilience.qos.deadline import timeout_seconds
 from sits.routing.plan import Choice
-from sits.routing.target import operation_capability
 from sits.state.cache.answer import Answer
 
 _log = logging.getLogger("sits.gateway")
@@ -126,14 +127,15 @@ def plan(x: Exchange) -> None:
     needs = peek.needs
     if "vision" not in choice.common and has_image(x.request.body):
         needs = needs | {"vision"}
+    x.needs = needs
     out = choose(x, choice, needs)
     service = x.service
     if conduct.substitutes:
-        stand_in(x, service.substituting.current, needs | {operation_capability(x.operation)}, out)
+        stand_in(x, service.substituting.current, out)
     if service.switches.live:
-        divert(x, choice, needs)
+        divert(x, choice)
     if service.pressures is not None and service.pressures.any and x.priority != P0:
-        relieve(x, service.pressures, needs)
+        relieve(x, service.pressures)
 
 
 async def fit(x: Exchange, fitness: Fitness) -> None:
@@ -183,17 +185,16 @@ def heed(x: Exchange, choice: Choice) -> Conduct:
     return conduct
 
 
-def divert(x: Exchange, choice: Choice, needs: frozenset[str]) -> None:
+def divert(x: Exchange, choice: Choice) -> None:
     """Ask whom switches have put in the place of others.
 
     Raises:
-        SitsError: `unsupported`, nobody is left who has what the request needs.
+        SitsError: `unsupported`, nobody is left who may answer the request.
     """
     assert x.plan is not None
-    wanted = needs | {operation_capability(x.operation)}
     sticky = x.request.headers.get(SESSION, b"")
     targets = x.plan.targets
-    moved = x.service.switches.divert(choice.name, targets, x.table.targets, wanted, x.service.random(), sticky)
+    moved = x.service.switches.divert(choice.name, targets, x.table.targets, partial(lacks, x), x.service.random(), sticky)
     if moved is not targets:
         x.plan = msgspec.structs.replace(x.plan, targets=moved[: choice.attempts])
 

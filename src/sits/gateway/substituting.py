@@ -18,6 +18,7 @@ import msgspec
 from sits.engines.base import Deadlines, Engine, Headers, Outgoing
 from sits.engines.local.aside import aside
 from sits.engines.local.engine import LocalEngine
+from sits.gateway.strangers import may
 from sits.inner.errors import Code, SitsError
 from sits.resilience.substitutes import NOBODY, Substitutes, choose, texts_of
 from sits.resilience.substitutes.shelf import EMBEDDER, Shelf
@@ -99,10 +100,10 @@ class Substituting:
         return await aside(lambda: choose(snapshot, vectors), "substitutes")
 
 
-def stand_in(x: Exchange, substitutes: Substitutes, wanted: frozenset[str], out: frozenset[str]) -> None:
+def stand_in(x: Exchange, substitutes: Substitutes, out: frozenset[str]) -> None:
     """Put those who may stand in behind the targets of a request's plan; before them where breakers leave all of these out.
 
-    `wanted` are the capabilities that the request needs. Asked only for routes that want substitutes.
+    Asked only for routes that want substitutes.
     """
     assert x.choice is not None
     assert x.plan is not None
@@ -110,7 +111,7 @@ def stand_in(x: Exchange, substitutes: Substitutes, wanted: frozenset[str], out:
     found = []
     for name in substitutes.of(x.choice.name):
         target = targets.get(name)  # The choice may be one configuration behind.
-        if target is not None and wanted <= target.capabilities and not breakers[name].out:
+        if target is not None and not breakers[name].out and may(x, target):
             found.append(target)
     if not found:
         return

@@ -5,7 +5,7 @@ Pure: the random number and the time are passed in, so that a recorded decision 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -40,6 +40,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Who was chosen for the first place, whatever was put before it since."""
     reading: Reading | None = None
     """Who has read how much of the prompt, where anybody goes by that."""
+    beyond: Sequence[Target] = ()
+    """Who may answer too, and is not tried because a route tries only so many."""
 
     @property
     def rule(self) -> str:
@@ -54,6 +56,8 @@ class Choice:
         "_every",
         "_only",
         "_sieve",
+        "_sieve_of",
+        "_strangers",
         "attempts",
         "common",
         "fallbacks",
@@ -78,10 +82,11 @@ class Choice:
         rules: Sequence[tuple[Rule, Pool]] = (),
         sieve: Scheduler | None = None,
         *,
+        sieve_of: Callable[[Target], Scheduler] | None = None,
         thinks: bool = False,
     ) -> None:
-        """`sieve` leaves out those who may not answer, of everybody: its candidates are `everybody(...)` of the same. Where
-        `thinks`, its requests are looked into even if nothing else asks for it."""
+        """`sieve` leaves out those who may not answer, of everybody: its candidates are `everybody(...)` of the same. `sieve_of`
+        makes the same for anybody else. Where `thinks`, its requests are looked into even if nothing else asks for it."""
         self.route = route
         self.pool = pool
         self.rules = tuple(rules)
@@ -91,6 +96,8 @@ class Choice:
         self.total = route.spec.total if route is not None else None
         self.rate = Rate()
         self._sieve = sieve
+        self._sieve_of = sieve_of
+        self._strangers: dict[str, Scheduler] = {}
         self.hash_header = (route.spec.hash.header or "").lower().encode() if route is not None else b""
         every = everybody(self.pools, fallbacks)
         self._every = every
@@ -102,7 +109,9 @@ class Choice:
         """Whether more has to be known of a request than what it needs: `decide` is to be asked instead of `plan`."""
         self.reads = any(one.reads for one in self.pools)
         """Whether it goes by who has read how much of a prompt."""
-        self._only = Plan(every[:attempts]) if len(pool.backends) == 1 and not self.thinks else None
+        self._only: Plan | None = None
+        if len(pool.backends) == 1 and not self.thinks:
+            self._only = Plan(every[:attempts], beyond=() if attempts is None else every[attempts:])
 
     @property
     def targets(self) -> Sequence[Target]:
@@ -157,12 +166,13 @@ class Choice:
             if rule.counts(facts):
                 pool = own
                 break
+        facts.pool, facts.sieved, facts.weighed = pool, None, None
         if pool.name == "hash" and self.route is not None:
             facts.draw = facts.place if facts.place >= 0.0 else ring_place(self.route.spec.hash.by, facts, self.hash_header)
         fallbacks: Sequence[Target] = self.fallbacks if pool is self.pool else (*pool.spare, *self.pool.backends, *self.fallbacks)
         filtered: list[tuple[str, str]] = []
         if fallbacks and self._sieve is not None:
-            found = self._sieve.decide(facts, out)
+            found = facts.sieved = self._sieve.decide(facts, out)
             allowed = {self._every[index] for index in found.kept}
             ours = {target.name for target in fallbacks}
             filtered = [(self._every[i].name, why or LEFT_ALONE) for i, why in found.filtered if self._every[i].name in ours]
@@ -173,9 +183,14 @@ class Choice:
             targets, made = pool.scheduled(facts, out)
             picked: Picked | None = made
             assert made.decision is not None
+            facts.weighed = made.decision
             names = pool.backends
             left = [(names[index].name, why or LEFT_ALONE) for index, why in made.decision.filtered]
-            filtered = [*left, *filtered]
+            filtered = list(dict.fromkeys((*left, *filtered)))  # A backend of a rule may be one of the route's, too.
+            if out and any(one.name not in out for one in fallbacks) and all(one.name in out for one in targets):
+                # As without filters: those who are well are asked, and not those who are left alone.
+                filtered += [(one.name, LEFT_ALONE) for one in targets]
+                targets, picked = [], None
         else:
             kept = None
             if out or not facts.needs <= self.common:
@@ -186,6 +201,21 @@ class Choice:
                 return self.decide(facts)
             raise self._nobody(filtered)
         return self._plan(targets, fallbacks, picked, filtered, pool, facts, facts.reading)
+
+    def refuses(self, target: Target, facts: Facts) -> str:
+        """Why a model may not answer in the place of those that are declared, by strict filters; empty when it may."""
+        sieve = self._strangers.get(target.name)
+        if sieve is None:
+            if self._sieve_of is None:
+                return lacking(target, facts.needs)
+            sieve = self._strangers[target.name] = self._sieve_of(target)
+        found = sieve.decide(facts, NOBODY)
+        return "" if found.kept else found.filtered[0][1]
+
+    def recall(self, sieve_of: Callable[[Scheduler], Scheduler]) -> None:
+        """Leave out by another sieve, made from its own one: a replay has one that is told what was said."""
+        if self._sieve is not None:
+            self._sieve = sieve_of(self._sieve)
 
     def _plan(
         self,
@@ -199,7 +229,8 @@ class Choice:
     ) -> Plan:
         if fallbacks:
             targets = tuple(dict.fromkeys((*targets, *fallbacks), None))
-        return Plan(targets[: self.attempts], picked, filtered, pool, facts, targets[0].name, reading)
+        beyond = targets[self.attempts :] if self.attempts is not None else ()
+        return Plan(targets[: self.attempts], picked, filtered, pool, facts, targets[0].name, reading, beyond)
 
     def _nobody(self, filtered: Sequence[tuple[str, str]]) -> SitsError:
         if not filtered:
@@ -218,10 +249,16 @@ def everybody(pools: Sequence[Pool], fallbacks: Sequence[Target]) -> tuple[Targe
     return tuple(dict.fromkeys((*own.backends, *own.spare, *fallbacks, *others), None))
 
 
+def lacking(target: Target, wanted: frozenset[str]) -> str:
+    """What a model cannot do of what is wanted, in words; empty when it can."""
+    missing = wanted - target.capabilities
+    return "cannot do " + ", ".join(sorted(missing)) if missing else ""
+
+
 def _able(target: Target, wanted: frozenset[str], out: frozenset[str], filtered: list[tuple[str, str]]) -> bool:
-    lacking = wanted - target.capabilities
-    if lacking:
-        filtered.append((target.name, "cannot do " + ", ".join(sorted(lacking))))
+    missing = lacking(target, wanted)
+    if missing:
+        filtered.append((target.name, missing))
         return False
     if target.name in out:
         filtered.append((target.name, LEFT_ALONE))

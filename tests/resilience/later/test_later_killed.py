@@ -40,7 +40,7 @@ async def test_what_a_killed_process_had_taken_on_is_resumed(tmp_path: Path) -> 
     later = Later(store, ask, call, owner="next", token=lambda: "", sleep=seen, lease=0.6)
     await later.start()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await done.wait()
         assert (await later.find(id, "alice"), await later.find(id, "bob"), asked) == (made("好"), None, ["问".encode()])
     finally:

@@ -96,7 +96,7 @@ class Running:
     async def __aexit__(self, *_: object) -> None:
         for engine in self._engines:
             await engine.aclose()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while any(engine.connections for engine in self._engines):  # noqa: ASYNC110 - no event for it
                 await asyncio.sleep(0.001)
         self._timer.cancel()

@@ -95,7 +95,7 @@ def test_what_is_no_answer_to_a_query_is_said(body: bytes, code: Code) -> None:
 
 def run(story: Callable[[Running], Coroutine[Any, Any, None]]) -> None:
     async def go() -> None:
-        async with Running() as running, asyncio.timeout(20):
+        async with Running() as running, asyncio.timeout(60):
             await story(running)
 
     uvloop.run(go())

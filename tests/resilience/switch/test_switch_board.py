@@ -21,7 +21,7 @@ from sits.resilience.switch.watching import Row, rows_of
 from sits.state.crdt import Round, encode
 
 KEY = "k" * 32
-SOON = 5.0
+SOON = 30.0
 
 
 def wall() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,10 +30,14 @@ def move(old: str, new: str, share: float, *routes: str, finished: bool = False,
     return Move(f"{old}-{new}", old, new, frozenset(routes), share, finished, SALT, watch, 5.0)
 
 
+def lacks(wanted: frozenset[str]) -> Callable[[Target], str]:
+    return lambda one: "" if wanted <= one.capabilities else "cannot do " + ", ".join(sorted(wanted - one.capabilities))
+
+
 def asked(moves: list[Move], *names: str, route: str = "r", draw: float = 0.0, wanted: frozenset[str] = CHAT) -> list[str]:
     switches = Switches()
     switches.set(moves)
-    return [one.name for one in switches.divert(route, [KNOWN[name] for name in names], KNOWN, wanted, draw)]
+    return [one.name for one in switches.divert(route, [KNOWN[name] for name in names], KNOWN, lacks(wanted), draw)]
 
 
 ORDERS = {
@@ -96,7 +101,7 @@ def test_a_table_that_does_not_change_is_the_same_object() -> None:
     switches = Switches()
     switches.set([move("a", "b", 0.3)])
     targets = (KNOWN["a"],)
-    assert switches.divert("r", targets, KNOWN, CHAT, 0.9) is targets
+    assert switches.divert("r", targets, KNOWN, lacks(CHAT), 0.9) is targets
 
 
 def test_only_a_switch_with_a_share_is_live_and_only_one_under_way_is_watched() -> None:
@@ -120,7 +125,7 @@ def test_a_word_stays_on_its_side_while_the_share_grows_and_shares_are_kept() ->
     new: set[bytes] = set()
     for share in (0.01, 0.05, 0.25, 0.5, 1.0):
         switches.set([move("a", "b", share)])
-        now = {word for word in words if switches.divert("r", [KNOWN["a"]], KNOWN, CHAT, 0.999, word)[0] is KNOWN["b"]}
+        now = {word for word in words if switches.divert("r", [KNOWN["a"]], KNOWN, lacks(CHAT), 0.999, word)[0] is KNOWN["b"]}
         assert new <= now
         assert abs(len(now) / len(words) - share) < 0.04
         new = now
@@ -132,7 +137,7 @@ def test_draws_keep_the_share() -> None:
     switches = Switches()
     switches.set([move("a", "b", 0.25)])
     chance = random.Random(1)
-    taken = sum(switches.divert("r", [KNOWN["a"]], KNOWN, CHAT, chance.random())[0] is KNOWN["b"] for _ in range(4000))
+    taken = sum(switches.divert("r", [KNOWN["a"]], KNOWN, lacks(CHAT), chance.random())[0] is KNOWN["b"] for _ in range(4000))
     assert abs(taken / 4000 - 0.25) < 0.03
 
 
@@ -149,7 +154,7 @@ def test_who_was_planned_after_a_replacement_is_not_led_away_from_a_model_that_c
     switches = Switches()
     gone, back = move("a", "b", 1.0, finished=True), move("b", "a", 0.5)
     switches.set([gone, back])
-    assert [one.name for one in switches.divert("r", [KNOWN["a"]], KNOWN, CHAT, 0.1)] == ["a", "b"]
+    assert [one.name for one in switches.divert("r", [KNOWN["a"]], KNOWN, lacks(CHAT), 0.1)] == ["a", "b"]
     assert switches.instead("r", "a", KNOWN, 6.0) is None
     assert switches.instead("r", "a", KNOWN, 4.0) is KNOWN["b"]
 

@@ -57,8 +57,8 @@ def test_round_robin_asks_everybody_in_turn() -> None:
 
 
 def test_weighted_round_robin_spreads_the_heavy_one() -> None:
-    policy = WeightedRoundRobin()
-    assert [policy.pick(busy(0, 0, 0), (5.0, 1.0, 1.0), 0.5, 0.0) for _ in range(7)] == [0, 0, 1, 0, 2, 0, 0]
+    policy, states = WeightedRoundRobin(), busy(0, 0, 0)
+    assert [policy.pick(states, (5.0, 1.0, 1.0), 0.5, 0.0) for _ in range(7)] == [0, 0, 1, 0, 2, 0, 0]
 
 
 @given(weights=st.lists(st.integers(1, 20), min_size=1, max_size=8))

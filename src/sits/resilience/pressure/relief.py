@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -105,16 +105,16 @@ def replacements(acts: Acts, models: Mapping[str, Model]) -> tuple[dict[str, str
 
 
 def downscaled(
-    targets: Sequence[Target], relief: Relief, every: Mapping[str, Target], wanted: frozenset[str]
+    targets: Sequence[Target], relief: Relief, every: Mapping[str, Target], may: Callable[[Target], bool]
 ) -> Sequence[Target]:
     """The targets of a request with smaller ones in the places of those that are to be replaced, these last.
 
-    A smaller one that cannot do what the request needs (`wanted`) replaces nothing.
+    A smaller one that may not answer the request replaces nothing.
     """
     order: dict[Target, None] = {}
     for target in targets:
         smaller = every.get(relief.downscale.get(target.name, ""))
-        order.setdefault(smaller if smaller is not None and wanted <= smaller.capabilities else target)
+        order.setdefault(smaller if smaller is not None and may(smaller) else target)
     return (*order, *(target for target in targets if target not in order))
 
 

@@ -10,7 +10,7 @@ A had.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from blake3 import blake3
@@ -93,21 +93,21 @@ class Switches:
         route: str,
         targets: Sequence[Target],
         known: Mapping[str, Target],
-        wanted: frozenset[str],
+        lacks: Callable[[Target], str],
         draw: float,
         sticky: bytes = b"",
     ) -> Sequence[Target]:
         """Whom to ask, in order: `targets` itself when nothing changes. Ask `live` first.
 
-        `known` are the targets of the request's own table, `wanted` what it needs of a model. `draw` is a fresh random number in
-        [0, 1); requests of one `sticky` word keep to the side that they came to.
+        `known` are the targets of the request's own table, `lacks` says why one may not answer it. `draw` is a fresh random
+        number in [0, 1); requests of one `sticky` word keep to the side that they came to.
 
         Raises:
-            SitsError: `unsupported`, nobody is left who has what the request needs.
+            SitsError: `unsupported`, nobody is left who may answer the request.
         """
         for move in self._moves:
             if move.share > 0 and (not move.routes or route in move.routes):
-                targets = _moved(move, targets, known, wanted, draw, sticky)
+                targets = _moved(move, targets, known, lacks, draw, sticky)
         return targets
 
     def instead(self, route: str, name: str, known: Mapping[str, Target], planned: float) -> Target | None:
@@ -136,14 +136,20 @@ class Switches:
 
 
 def _moved(
-    move: Move, targets: Sequence[Target], known: Mapping[str, Target], wanted: frozenset[str], draw: float, sticky: bytes
+    move: Move,
+    targets: Sequence[Target],
+    known: Mapping[str, Target],
+    lacks: Callable[[Target], str],
+    draw: float,
+    sticky: bytes,
 ) -> Sequence[Target]:
     place = next((index for index, target in enumerate(targets) if target.name == move.old), -1)
     new = known.get(move.new)
     if place < 0 or new is None:
         return targets
-    if not wanted <= new.capabilities:
-        return targets if not move.finished else _without(move, targets, new, wanted)
+    lacking = lacks(new)
+    if lacking:
+        return targets if not move.finished else _without(move, targets, lacking)
     if not move.finished and move.share < 1.0 and (side_of(move.salt, sticky) if sticky else draw) >= move.share:
         return targets
     out: list[Target] = []
@@ -158,16 +164,15 @@ def _moved(
     return out
 
 
-def _without(move: Move, targets: Sequence[Target], new: Target, wanted: frozenset[str]) -> Sequence[Target]:
-    """The others, for a request that the new model cannot answer.
+def _without(move: Move, targets: Sequence[Target], lacking: str) -> Sequence[Target]:
+    """The others, for a request that the new model may not answer.
 
     Raises:
         SitsError: `unsupported`, there are none.
     """
     others = [target for target in targets if target.name != move.old]
     if not others:
-        lacking = ", ".join(sorted(wanted - new.capabilities))
-        raise SitsError(Code.UNSUPPORTED, f"{move.old} was replaced by {move.new}, which cannot do {lacking}")
+        raise SitsError(Code.UNSUPPORTED, f"{move.old} was replaced by {move.new}, which {lacking}")
     return others
 
 

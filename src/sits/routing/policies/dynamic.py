@@ -34,7 +34,9 @@ class DynamicWeights(Policy):
 
     def __init__(self) -> None:
         self._shares: list[float] = []
-        self._seen: list[int] = []
+        self._of: list[TargetState] = []
+        """Whose shares these are: requests of one route need not all have the same targets."""
+        self._seen: dict[TargetState, int] = {}
         self._at: float = -1e9
         self._picked: int = 0
         self._usual: float = 0.0
@@ -49,7 +51,7 @@ class DynamicWeights(Policy):
         size: float = 0.0,
         warm: Sequence[float] = (),
     ) -> list[float]:
-        if now - self._at >= REFRESH or len(self._shares) != len(states):
+        if now - self._at >= REFRESH or self._of != list(states):
             self._refresh(states, weights, now)
         self._picked += 1
         return self._shares
@@ -57,16 +59,15 @@ class DynamicWeights(Policy):
     def _refresh(self, states: Sequence[TargetState], weights: Sequence[float], now: float) -> None:
         span = min(max(now - self._at, REFRESH), 60.0)
         rate = self._picked / span
-        if len(self._seen) != len(states):
-            self._seen = [state.seen for state in states]
         surge = self._usual > 0.0 and rate > _SURGE * self._usual
         self._spread = self._spread * 0.5 if surge else min(1.0, self._spread + 0.1)
         self._usual += (rate - self._usual) * (_USUAL if self._usual > 0.0 else 1.0)
         raw = [
-            formula(state.total * 1000.0, (state.seen - before) / span) for state, before in zip(states, self._seen, strict=True)
+            formula(state.total * 1000.0, (state.seen - self._seen.get(state, state.seen)) / span) for state in states
         ]
         mean = sum(raw) / len(raw)
         spread = self._spread
         self._shares = [(mean + (one - mean) * spread) * weight for one, weight in zip(raw, weights, strict=True)]
-        self._seen = [state.seen for state in states]
+        self._seen.update({state: state.seen for state in states})
+        self._of = list(states)
         self._at, self._picked = now, 0

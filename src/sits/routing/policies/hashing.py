@@ -34,6 +34,8 @@ def ring(names: Sequence[str], weights: Sequence[float], usual: float = 0.0) -> 
     It is a power of 4, so that it hardly ever changes with who is there: else everybody had other places then, and keys moved
     that need not.
     """
+    if not names:
+        return [], []
     unit = 4.0 ** round(log2(usual or sum(weights) / len(weights)) / 2.0)
     points = []
     for index, name in enumerate(names):

@@ -36,7 +36,7 @@ class WeightedRoundRobin(Policy):
     """In turns by weight, spread evenly: nginx's smooth weighted round robin (nginx commit 52327e0, 2012)."""
 
     def __init__(self) -> None:
-        self._credit: list[float] = []
+        self._credit: dict[TargetState, float] = {}
 
     def seen(
         self,
@@ -49,18 +49,16 @@ class WeightedRoundRobin(Policy):
     ) -> list[float]:
         """What each has not had of its turns, as a cost; of equals the first one comes first."""
         credit = self._credit
-        if len(credit) != len(weights):
-            credit = self._credit = [0.0] * len(weights)
         total = 0.0
         best = 0
         for index, weight in enumerate(weights):
             total += weight
-            credit[index] += weight
-            if credit[index] > credit[best]:
+            credit[states[index]] = credit.get(states[index], 0.0) + weight
+            if credit[states[index]] > credit[states[best]]:
                 best = index
-        costs = [-one for one in credit]
+        costs = [-credit[state] for state in states]
         costs[best] -= 1e-9 * total
-        credit[best] -= total
+        credit[states[best]] -= total
         return costs
 
 

@@ -69,18 +69,21 @@ class Facts:
         "now",
         "operation",
         "place",
+        "pool",
         "priority",
         "qps",
         "reading",
         "region",
         "requested",
         "session",
+        "sieved",
         "stage",
         "team",
         "tier",
         "tokens",
         "wall",
         "wanted_output",
+        "weighed",
     )
 
     def __init__(self, operation: str, needs: frozenset[str], headers: Mapping[bytes, bytes], body: bytes) -> None:
@@ -133,6 +136,12 @@ class Facts:
         """Who has read how much of its prompt, where its route goes by that."""
         self.beginnings: list[int] | None = None
         """Digests of how the body begins, once somebody has asked for them (`sits.routing.scheduling.affinity`)."""
+        self.pool: Any = None
+        """The pool that it was decided on by last, and what was decided, also where nobody may answer: for whoever records it."""
+        self.sieved: Any = None
+        """Of everybody (a `sits.routing.scheduling.scheduler.Decision`); None where that was not asked."""
+        self.weighed: Any = None
+        """The same of the pool."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

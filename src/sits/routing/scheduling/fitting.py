@@ -73,12 +73,14 @@ class TightestFit(Score):
             if isinstance(before, TightestFit):
                 held = before.held
         self.held: Held = held if held is not None else Held()
-        self._fit: Tightest = self.held.offer(self._names, [label_count(one.labels, settings.label) for one in made.candidates])
+        self._sizes: list[int] = [label_count(one.labels, settings.label) for one in made.candidates]
+        self._fit: Tightest = self.held.offer(self._names, self._sizes)
 
     def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
         fit = self._fit
         if fit is not self.held.fit:
-            return [0.0] * len(candidates)  # a newer configuration keeps the books
+            # Another one was made since, and perhaps not taken: whoever is asked keeps the books.
+            fit = self._fit = self.held.offer(self._names, self._sizes)
         need = self._need(facts)
         best = fit.take(need)
         given = [0.0 if room < need else 50.0 for room in fit.free]

@@ -25,14 +25,21 @@ def scale_of(score: object) -> str:
     return str(getattr(score, name))
 
 
-def normalised(said: Sequence[float], scale: str) -> list[float]:
-    """What was said, as 0 to 100."""
+def normalised(said: Sequence[float], scale: str, those: Sequence[int] | None = None) -> list[float]:
+    """What was said, as 0 to 100. With `those` the best of them has 100, and the others nothing, unless points were given as they
+    are."""
     given: list[float] = said if isinstance(said, list) else list(said)
     if scale == "given":
         for one in given:
             if one < 0.0 or one > BEST:
                 return [0.0 if each < 0.0 else BEST if each > BEST else each for each in given]
         return given
+    if those is not None:
+        some = normalised([given[index] for index in those], scale)
+        every = [0.0] * len(given)
+        for index, one in zip(those, some, strict=True):
+            every[index] = one
+        return every
     lowest = min(given)
     if scale == "least":
         if lowest <= 0.0:

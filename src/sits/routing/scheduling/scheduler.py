@@ -91,21 +91,31 @@ class _Use:
         self.faceted: bool = _overrides(one.score, "facet")
         self.said: dict[Hashable, tuple[int, list[float]]] = {}
 
-    def gives(self, facts: Facts, candidates: list[Candidate]) -> list[float]:
-        """What it gives each candidate now."""
-        return normalised(self.score.score(facts, candidates), self.scale)
+    def gives(self, facts: Facts, candidates: list[Candidate], those: list[int] | None) -> list[float]:
+        """What it gives each candidate now; of `those` alone where some are left out."""
+        return normalised(self.score.score(facts, candidates), self.scale, those)
 
-    def keeps(self, facts: Facts, candidates: list[Candidate], tick: int) -> list[float]:
+    def keeps(self, facts: Facts, candidates: list[Candidate], tick: int, those: list[int] | None) -> list[float]:
         """The same, or what it gave for this facet before, in this tick where it varies by tick."""
         facet: Hashable = self.score.facet(facts) if self.faceted else None
+        if those is not None and self.scale != "given":
+            facet = (facet, tuple(those))
         found = self.said.get(facet)
         if found is not None and (not self.ticks or found[0] == tick):
             return found[1]
         if found is None and len(self.said) >= MOST_FACETS:
             self.said.clear()
-        given = self.gives(facts, candidates)
+        given = self.gives(facts, candidates, those)
         self.said[facet] = (tick, given)
         return given
+
+
+class _RecalledUse(_Use):
+    """Of a score of a replay: what it is told (`told`) that it gave stands as it is."""
+
+    def gives(self, facts: Facts, candidates: list[Candidate], those: list[int] | None) -> list[float]:
+        said = self.score.score(facts, candidates)
+        return list(said) if _of(self.score, "told") else normalised(said, self.scale, those)
 
 
 class _Sum:
@@ -175,10 +185,29 @@ class Scheduler:
         in which things are added up stays, and so does the last bit of every sum."""
         filters = [filter_of(one.filter) for one in (*self._strict, *self._soft)]
         uses = self._uses()
-        made = Scheduler(self._candidates, filters, [Weighed(score_of(one.score), one.weight) for one in uses], self._explore)
-        for new, old in zip(made._uses(), uses, strict=True):
+        made = Scheduler(self._candidates, filters, [], self._explore)
+        made._live = [_RecalledUse(Weighed(score_of(one.score), one.weight), 1.0) for one in uses]
+        for new, old in zip(made._live, uses, strict=True):
             new.share = old.share
         return made
+
+    def line_up(self, names: Sequence[str]) -> None:
+        """Of one that recalls: add the scores up in this order, where these are their names. A replay does not know how often
+        plugins said that theirs vary."""
+        left, found = list(self._live), []
+        for name in names:
+            for use in left:
+                if use.name == name:
+                    left.remove(use)
+                    found.append(use)
+                    break
+        if not left and len(found) == len(names):
+            self._live = found
+
+    @property
+    def filters(self) -> list[tuple[str, bool]]:
+        """The names of all filters, those that are strict first, and whether they are."""
+        return [(one.name, one.strict) for one in (*self._strict, *self._soft)]
 
     @property
     def scores(self) -> list[Score]:
@@ -199,12 +228,14 @@ class Scheduler:
         for sieve in self._soft:
             if sieve.filter.asks(facts):
                 kept = self._sift(sieve, facts, kept, filtered, by, waived)
-        known = self._known(facts)
+        # Points are of those that are left: whoever cannot be asked must not be the best of them.
+        those = None if not kept or len(kept) == len(self._all) else kept
+        known = self._known(facts, those)
         sums, parts = known.sums, known.parts
         if self._live:
             parts = parts.copy()
             for use in self._live:
-                given = use.gives(facts, self._candidates)
+                given = use.gives(facts, self._candidates, those)
                 share = use.share
                 sums = [before + share * more for before, more in zip(sums, given, strict=True)]
                 parts.append((use.name, use.weight, given))
@@ -268,38 +299,42 @@ class Scheduler:
                 by.append(HEALTH)
         return well
 
-    def _known(self, facts: Facts) -> _Sum:
+    def _known(self, facts: Facts, those: list[int] | None) -> _Sum:
         """What those scores add up to that do not vary by request."""
         now = facts.now
         if now >= self._until or now < self._until - TICK:  # a replay may go back
             self._until = now + TICK
             self._tick += 1
         key = _key(self._faceted, facts)
+        if those is not None:
+            key = (key, tuple(those))
         found = self._sums.get(key)
         if found is not None and (found.tick == self._tick or not self._ticking):
             return found
         if found is None and len(self._sums) >= MOST_FACETS:
             self._sums.clear()
         # One after the other, and not one sum plus another one: so the last bit is the same however much of it was kept.
-        made = self._sums[key] = self._added(self._lasting(facts), self._ticking, facts)
+        made = self._sums[key] = self._added(self._lasting(facts, those), self._ticking, facts, those)
         return made
 
-    def _lasting(self, facts: Facts) -> _Sum:
+    def _lasting(self, facts: Facts, those: list[int] | None) -> _Sum:
         """The same of those that never vary."""
         key = _key(self._settled, facts)
+        if those is not None:
+            key = (key, tuple(those))
         found = self._fixed.get(key)
         if found is not None:
             return found
         if len(self._fixed) >= MOST_FACETS:
             self._fixed.clear()
         nothing = _Sum([0.0] * len(self._candidates), [], 0)
-        made = self._fixed[key] = self._added(nothing, self._never, facts)
+        made = self._fixed[key] = self._added(nothing, self._never, facts, those)
         return made
 
-    def _added(self, before: _Sum, uses: list[_Use], facts: Facts) -> _Sum:
+    def _added(self, before: _Sum, uses: list[_Use], facts: Facts, those: list[int] | None) -> _Sum:
         sums, parts = before.sums, before.parts.copy()
         for use in uses:
-            given = use.keeps(facts, self._candidates, self._tick)
+            given = use.keeps(facts, self._candidates, self._tick, those)
             share = use.share
             sums = [sofar + share * more for sofar, more in zip(sums, given, strict=True)]
             parts.append((use.name, use.weight, given))

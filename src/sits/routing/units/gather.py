@@ -36,7 +36,9 @@ def gathered(
     attempts: int | None = None,
 ) -> Plan:
     """The plan with the units that are merged away behind it, as far as they can what is wanted and breakers leave them in."""
-    there = {target.name for target in plan.targets}
+    # Left out for another reason than that they are merged: then they may not answer at all.
+    never = {name for name, why in plan.filtered if why != LEFT_ALONE}
+    there = {target.name for target in plan.targets} | never
     last = [one for one in targets if one.name in away and one.name not in there | out and wanted <= one.capabilities]
     if not last:
         return plan

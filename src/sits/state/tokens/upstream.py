@@ -88,7 +88,11 @@ class UpstreamCounter:
 
     def _digest(self, ask: Ask) -> bytes:
         looked_at = (ask.messages, ask.prompts, ask.inputs, ask.tools, ask.tool_choice, ask.output, ask.thinking, ask.prefix)
-        return digest_of(self._key, b"ask", msgspec.msgpack.encode((looked_at, ask.extra)))
+        try:
+            said = msgspec.msgpack.encode((looked_at, ask.extra))
+        except OverflowError:
+            said = _encode((looked_at, ask.extra))  # MessagePack has no whole numbers beyond 64 bits; JSON, and so clients, do.
+        return digest_of(self._key, b"ask", said)
 
     async def _post(self, path: str, fields: Fields) -> Any:
         target = self._target
@@ -104,7 +108,7 @@ class UpstreamCounter:
             raise SitsError(Code.UPSTREAM_ERROR, f"POST {path} of {target.name} answered {status}: {said}")
         try:
             return _decode(body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _unreadable(path, target) from error
 
 
