@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import json
 import os
 import pathlib
 import struct
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from embedding_kit import (
+    BACKGROUND,
+    BOTH,
+    KINDS,
+    LAW,
+    MATHS,
+    House,
+    Server,
+    built_in,
+    chat,
+    declared,
+    domain,
+    floats,
+    ready,
+    shrink,
+    story,
+    unit,
+    until,
+)
 from gateway_rig import Gateway, inside_loop, model, settings, write
 
-from sits import dialects
-from sits.engines.base import Call, Deadlines, Outgoing, Reply, field_lines
+from sits.engines.base import Outgoing, Reply
 from sits.engines.scripted import AGAIN, READ, ScriptedServer, answer
-from sits.gateway.embedding import BATCH, BuiltIn, Declared, Embedder, followed, weights_of
+from sits.gateway.embedding import BATCH, BuiltIn, Embedder, followed, weights_of
 from sits.gateway.registry import ServiceRegistry
 from sits.gateway.understanding import AGAIN_SECONDS, Understanding
 from sits.inner.errors import Code, SitsError
@@ -31,114 +48,14 @@ from sits.resources.embedding import EmbedderSpec
 from sits.resources.kinds import Model
 from sits.resources.reading import read_value
 from sits.resources.snapshot import compile
-from sits.routing.target import Target
-from sits.state.intent import material, shipped
-from sits.state.intent.material import Kind, Unasked
 from sits.state.intent.shelf import Shelf, size_kept, sized
 
 MODELS = pathlib.Path(os.environ.get("SITS_TEST_MODELS", pathlib.Path(__file__).parents[2] / ".cache" / "models"))
-BACKGROUND = ("hello there", "tell me a joke", "what a nice day", "how are you", "你好", "讲个笑话", "今天天气真好", "你是谁")
-LAW = (
-    "can I sue my landlord",
-    "is this contract valid",
-    "我能起诉房东吗",
-    "这份合同有效吗",
-    "who pays the damages",
-    "赔偿由谁承担",
-)
-MATHS = (
-    "solve this integral",
-    "what is the square root of 17",
-    "求这个积分",
-    "十七的平方根是多少",
-    "factor it",
-    "把多项式分解因式",
-)
-KINDS = (*(Kind(text, "legal") for text in LAW[:3]), *(Kind(text, "maths") for text in MATHS[:3]))
 
 
 @pytest.fixture(autouse=True)
 def small_background(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A few texts in place of those that come with the package; whose embeddings of them were asked for."""
-    asked: list[str] = []
-
-    def take(texts: Sequence[str], model: str) -> dict[str, bytes]:
-        asked.append(model)
-        return {}
-
-    monkeypatch.setattr(material, "background", lambda: tuple(Unasked(text, "en") for text in BACKGROUND))
-    monkeypatch.setattr(material, "kinds", lambda: KINDS)
-    monkeypatch.setattr(shipped, "take", take)
-    return asked
-
-
-class Server:
-    """A server of embeddings of `size` numbers: texts that are told alike here lie near each other."""
-
-    def __init__(self, size: int = 12) -> None:
-        self.size = size
-        self.fault: SitsError | None = None
-        self.status = 200
-        self.spoil: Callable[[list[Any]], Any] = lambda data: {"data": data}
-        self.sent: list[tuple[Outgoing, Any]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def texts(self) -> list[str]:
-        found: list[str] = []
-        for _, body in self.sent:
-            found += [body["input"]] if isinstance(body["input"], str) else body["input"]
-        return found
-
-    def send(self, request: Outgoing, reply: Reply, deadlines: Deadlines) -> Call:
-        task = asyncio.get_running_loop().create_task(self._answer(request, reply))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task  # type: ignore[return-value]  # only `cancel` is called
-
-    async def _answer(self, request: Outgoing, reply: Reply) -> None:
-        if self.fault is not None:
-            reply.fail(self.fault)
-            return
-        body = json.loads(request.body)
-        self.sent.append((request, body))
-        texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
-        if "encoding_format" in body:
-            data = [{"index": at, "embedding": base64.b64encode(vector(text, 384)).decode()} for at, text in enumerate(texts)]
-        else:
-            data = [{"index": at, "embedding": floats(text, self.size)} for at, text in enumerate(texts)]
-        reply.head(self.status, [(b"content-type", b"application/json")])
-        reply.data(json.dumps(self.spoil(data)).encode())
-        reply.end()
-
-
-def vector(text: str, size: int) -> bytes:
-    kind = next((at for at, some in enumerate((LAW, MATHS, BACKGROUND)) if text in some), 3)
-    own = np.frombuffer(hashlib.sha256(text.encode()).digest() * 12, dtype=np.uint8)[:size].astype("<f4") / 255
-    own[kind] += 3.0
-    return own.tobytes()
-
-
-def floats(text: str, size: int) -> list[float]:
-    return list(struct.unpack(f"<{size}f", vector(text, size)))
-
-
-def declared(server: Server, name: str = "bge-m3", engine: str = "vllm", prefix: str = "", **spec: Any) -> Declared:
-    made = read_value(model(name, "http://127.0.0.1:1", engine, **spec)).resource
-    assert isinstance(made, Model)
-    fixed = field_lines([(b"authorization", b"Bearer k")])
-    dialect, can = dialects.upstream(engine), frozenset({"embeddings"})
-    target = Target(name, f"{name}-upstream", engine, dialect, server, can, Deadlines(), fixed, b"", made)  # type: ignore[arg-type]
-    return Declared(target, EmbedderSpec(name, query_prefix=prefix))
-
-
-def story(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(play())
-
-
-def unit(rows: Sequence[Sequence[float]]) -> np.ndarray:
-    found = np.array(rows)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    return shrink(monkeypatch, *KINDS)
 
 
 ANSWERS: tuple[tuple[str, str, Callable[[list[Any]], Any]], ...] = (
@@ -255,63 +172,9 @@ def test_weights_are_the_model_its_place_and_how_it_is_asked_and_not_its_keys() 
 # Domains
 
 
-class House:
-    """A data folder and an index, for nodes that are started in it one after the other."""
-
-    def __init__(self, data: pathlib.Path) -> None:
-        self.data = data
-        self.vectors = MemoryVectors()
-        self.slept: list[float] = []
-        self.again: Callable[[], None] = lambda: None
-        self.embedder: Embedder | None = None
-
-    def node(self, embedder: Embedder) -> Understanding:
-        self.embedder = embedder
-
-        async def vectors() -> Vectors:
-            return self.vectors
-
-        async def sleep(seconds: float) -> None:
-            self.slept.append(seconds)
-            self.again()
-
-        def wanted() -> Embedder:
-            assert self.embedder is not None
-            return self.embedder
-
-        return Understanding(self.data, wanted, vectors, sleep=sleep)
-
-    @property
-    def shelves(self) -> list[str]:
-        return sorted(path.name for path in (self.data / "intent").glob("examples-*.bin"))
-
-
 @pytest.fixture
 def house(tmp_path: pathlib.Path) -> House:
     return House(tmp_path)
-
-
-def domain(name: str, *examples: str) -> dict[str, Any]:
-    return {"apiVersion": "sits/v1", "kind": "Domain", "metadata": {"name": name}, "spec": {"examples": list(examples)}}
-
-
-BOTH = compile([read_value(domain("law", *LAW)), read_value(domain("maths", *MATHS))], 1)
-
-
-def chat(text: str) -> bytes:
-    return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}, ensure_ascii=False).encode()
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for what a thread or a process does: no event of ours tells of it."""
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end, "it did not happen in 30 s"
-        await asyncio.sleep(0.005)
-
-
-async def ready(node: Understanding) -> None:
-    await until(lambda: node.status()["state"] == "ready" and bool(node.status()["indexed"]))
 
 
 async def reads(node: Understanding) -> None:
@@ -419,7 +282,7 @@ def test_a_change_of_the_embedder_takes_over_when_all_is_made_and_nothing_is_mix
         node = house.node(first)
         node.apply(BOTH)
         await ready(node)
-        built_in = len(old.texts)
+        before = len(old.texts)
         new.fault = SitsError(Code.UPSTREAM_UNREACHABLE, "nobody there")
         seen: list[tuple[Any, bool]] = []
 
@@ -433,15 +296,15 @@ def test_a_change_of_the_embedder_takes_over_when_all_is_made_and_nothing_is_mix
         assert set(map(id, node.engines())) == {id(old), id(new)}
         await until(lambda: node.status()["embedder"]["name"] == "bge-m3" and bool(node.status()["indexed"]))
         assert seen == [({"name": "multilingual-e5-small", "dimension": 384, "built_in": True, "wanted": "bge-m3"}, True)]
-        assert len(old.texts) == built_in
+        assert len(old.texts) == before
         assert set(new.texts) >= set(LAW + MATHS + BACKGROUND)
         await reads(node)
         assert house.shelves == sorted([f"examples-{second.weights}-12.bin", f"examples-{first.weights}.bin"])
         # And back: what was embedded before is there still.
-        house.embedder = BuiltIn(lambda: old)  # type: ignore[arg-type, return-value]
+        house.embedder = built_in(old)
         node.apply(BOTH)
         await until(lambda: node.status()["embedder"]["built_in"] and bool(node.status()["indexed"]))
-        assert len(old.texts) == built_in
+        assert len(old.texts) == before
         await node.aclose()
 
     story(play)
@@ -568,6 +431,66 @@ def test_a_search_does_not_wait_for_all_that_services_are_compared_by(
         await place.registry.want(CARDS, None)
         assert await place.found(LAW[1]) == (None, "bge-m3 is embedding what services are compared by")
         hold.set()
+        await until(lambda: place.registry.trouble == "")
+        assert await place.found(LAW[1]) == ("court", "")
+        await place.registry.aclose()
+
+    story(play)
+
+
+def test_a_search_is_told_at_once_that_a_hanging_embedder_is_left_alone_and_names_still_find(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        monkeypatch.setattr("sits.gateway.sense.QUERY_SECONDS", 0.5)
+        server = Telling()
+        place = Place(tmp_path, declared(server))
+        await place.registry.want(CARDS, None)
+        assert await place.found(LAW[1]) == ("court", "")
+        server.hold, asked = asyncio.Event(), server.asked
+        first = asyncio.ensure_future(place.found(LAW[2]))
+        await until(lambda: server.asked == asked + 1)
+        place.now += 2.0
+        assert await first == (None, "bge-m3 has not answered within 0.5 s")
+        begun = time.perf_counter()
+        for _ in range(20):
+            found = await place.registry.find_by_intent("court", 1)
+            assert [one.name for one in found.data] == ["court"]
+            assert found.left_out.startswith("bge-m3 has not answered within 2.0 s; it is left alone and asked again in ")
+        assert (time.perf_counter() - begun < 0.5, server.asked) == (True, asked + 1)
+        server.hold.set()
+        await until(lambda: server.texts[-1] == LAW[2])
+        assert await place.found(LAW[3]) == ("court", "")
+        await place.registry.aclose()
+
+    story(play)
+
+
+def test_an_embedder_that_hangs_from_the_start_is_waited_for_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        monkeypatch.setattr("sits.gateway.registry.PATIENCE", 0.2)
+        server = Telling()
+        server.hold = asyncio.Event()
+        place = Place(tmp_path, declared(server))
+        await place.registry.want(CARDS, None)
+        took = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            assert await place.found(LAW[1]) == (None, "bge-m3 is embedding what services are compared by")
+            took.append(time.perf_counter() - begun)
+            place.now += 100.0
+        assert (took[0] >= 0.2, max(took[1:]) < 0.15) == (True, True), took
+        # It refuses in the end, and then hangs again: the next try is behind.
+        server.fault = SitsError(Code.UPSTREAM_TIMEOUT, "no answer in 120 s")
+        server.hold.set()
+        await until(lambda: place.registry.trouble == "no answer in 120 s")
+        server.hold, server.fault = asyncio.Event(), None
+        begun = time.perf_counter()
+        assert (await place.found(LAW[1]))[0] is None
+        assert time.perf_counter() - begun < 0.15
+        server.hold.set()
         await until(lambda: place.registry.trouble == "")
         assert await place.found(LAW[1]) == ("court", "")
         await place.registry.aclose()

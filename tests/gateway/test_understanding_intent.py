@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import json
 import os
-import time
-from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from embedding_kit import BACKGROUND, BOTH, LAW, MATHS, House, chat, domain, ready, shrink, snapshot, story, until
 
-from sits.engines.base import Call, Deadlines, Outgoing, Reply
 from sits.engines.local.engine import LocalModels, local_engine
 from sits.engines.remote.address import parse_address
 from sits.engines.remote.connection import AnswerLimits
@@ -26,133 +20,22 @@ from sits.gateway.substituting import embedding_model
 from sits.gateway.understanding import AGAIN_SECONDS, NOTHING, Understanding, said_domain
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
-from sits.ports.vectors import Vectors, open_vectors
-from sits.ports.vectors.memory import MemoryVectors
+from sits.ports.vectors import open_vectors
 from sits.resources.kinds import PoolSpec
-from sits.resources.reading import read_value
-from sits.resources.snapshot import Snapshot, compile
 from sits.routing.intent.verdict import Verdict
-from sits.state.intent import building, material, shipped
-from sits.state.intent.material import Unasked
+from sits.state.intent import building
 
 MODELS = Path(os.environ.get("SITS_TEST_MODELS", Path(__file__).parents[2] / ".cache" / "models"))
-BACKGROUND = ("hello there", "tell me a joke", "what a nice day", "你好", "讲个笑话", "今天天气真好")
-LAW = (
-    "can I sue my landlord",
-    "is this contract valid",
-    "我能起诉房东吗",
-    "这份合同有效吗",
-    "who pays the damages",
-    "赔偿由谁承担",
-)
-MATHS = (
-    "solve this integral",
-    "what is the square root of 17",
-    "求这个积分",
-    "十七的平方根是多少",
-    "factor the polynomial",
-    "把多项式分解因式",
-)
-
-
-class Model:
-    """An embedding model: texts that begin with the same word are near each other. Counts what it is asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.fault: SitsError | None = None
-        self.hold: asyncio.Event | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def send(self, request: Outgoing, reply: Reply, deadlines: Deadlines) -> Call:
-        task = asyncio.get_running_loop().create_task(self._answer(json.loads(request.body), reply))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task  # type: ignore[return-value]  # only `cancel` is called
-
-    async def _answer(self, body: dict[str, Any], reply: Reply) -> None:
-        if self.hold is not None:
-            await self.hold.wait()
-        if self.fault is not None:
-            reply.fail(self.fault)
-            return
-        self.asked += body["input"]
-        data = [{"index": at, "embedding": base64.b64encode(_embedded(text)).decode()} for at, text in enumerate(body["input"])]
-        reply.head(200, [])
-        reply.data(json.dumps({"data": data}).encode())
-        reply.end()
-
-
-def _embedded(text: str) -> bytes:
-    kind = next((at for at, some in enumerate((LAW, MATHS, BACKGROUND)) if text in some), 3)
-    own = np.frombuffer(hashlib.sha256(text.encode()).digest() * 12, dtype=np.uint8).astype("<f4") / 2550
-    own[kind] += 5.0
-    return (own / np.linalg.norm(own)).astype("<f4").tobytes()
-
-
-def domain(name: str, *examples: str) -> dict[str, Any]:
-    return {"apiVersion": "sits/v1", "kind": "Domain", "metadata": {"name": name}, "spec": {"examples": list(examples)}}
-
-
-def snapshot(*resources: Mapping[str, Any]) -> Snapshot:
-    return compile([read_value(dict(one)) for one in resources], 1)
-
-
-BOTH = snapshot(domain("law", *LAW), domain("maths", *MATHS))
-
-
-def chat(text: str) -> bytes:
-    return json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}, ensure_ascii=False).encode()
 
 
 @pytest.fixture(autouse=True)
 def small_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(material, "background", lambda: tuple(Unasked(text, "en") for text in BACKGROUND))
-    monkeypatch.setattr(material, "kinds", lambda: ())
-    # What comes embedded with the package is of the real model.
-    monkeypatch.setattr(shipped, "take", lambda texts, model: {})
-
-
-class House:
-    """A data folder, a model and an index, for as many nodes as are started in it."""
-
-    def __init__(self, data: Path) -> None:
-        self.data = data
-        self.model = Model()
-        self.vectors = MemoryVectors()
-        self.slept: list[float] = []
-        self.again: Callable[[], None] = lambda: None
-
-    def node(self, **more: Any) -> Understanding:
-        async def vectors() -> Vectors:
-            return self.vectors
-
-        async def sleep(seconds: float) -> None:
-            self.slept.append(seconds)
-            self.again()
-
-        return Understanding(self.data, lambda: BuiltIn(lambda: self.model), vectors, sleep=sleep, **more)  # type: ignore[arg-type, return-value]
+    shrink(monkeypatch)
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
     return House(tmp_path)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for what a thread does: no event of ours tells of it."""
-    end = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < end, "it did not happen in 20 s"
-        await asyncio.sleep(0.002)
-
-
-async def ready(node: Understanding) -> None:
-    await until(lambda: node.status()["state"] == "ready" and bool(node.status()["indexed"]))
-
-
-def story(play: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(play())  # type: ignore[arg-type]
 
 
 def test_no_domain_costs_nothing_and_says_nothing(house: House) -> None:
@@ -161,7 +44,7 @@ def test_no_domain_costs_nothing_and_says_nothing(house: House) -> None:
         node.apply(snapshot())
         assert node.look(chat("can I sue"), "chat") is NOTHING
         assert await node.read(chat("can I sue"), "chat", 1.0) is NOTHING
-        assert (node.active, node.engines(), node.status()["state"], house.model.asked) == (False, [], "none", [])
+        assert (node.active, node.engines(), node.status()["state"], house.server.texts) == (False, [], "none", [])
         await node.aclose()
 
     story(play)
@@ -174,14 +57,14 @@ def test_requests_are_read_by_the_domains_that_are_declared(house: House) -> Non
         assert node.status()["state"] == "building"
         assert node.look(chat(LAW[0]), "chat") is NOTHING
         await ready(node)
-        for text, wanted in ((LAW[0], "law"), (MATHS[2], "maths"), (BACKGROUND[3], None)):
+        for text, wanted in ((LAW[0], "law"), (MATHS[2], "maths"), (BACKGROUND[4], None)):
             verdict = await node.read(chat(text), "chat", 10.0)
             assert (verdict.domain, 0 < verdict.confidence <= 1) == (wanted, True)
             assert node.look(chat(text), "chat") == verdict
         assert await node.read(b'{"model": "m"}', "chat", 1.0) is NOTHING
         status = node.status()
         assert (status["state"], status["trouble"], status["domains"]) == ("ready", "", ["law", "maths"])
-        assert (status["declared"], status["examples"], status["index"]) == (["law", "maths"], 18, "heads")
+        assert (status["declared"], status["examples"], status["index"]) == (["law", "maths"], 20, "heads")
         counts = status["verdicts"]
         assert (counts["quick"] + counts["deep"], counts["kept"], counts["shed"]) == (3, 3, 0)
         assert status["tuning"]["safe"] > 0
@@ -212,17 +95,17 @@ def test_a_change_of_domains_takes_over_when_it_is_ready_and_embeds_only_what_is
         node = house.node()
         node.apply(BOTH)
         await ready(node)
-        first = len(house.model.asked)
+        first = len(house.server.texts)
         node.apply(snapshot(domain("maths", *MATHS), domain("law", *LAW)))
         assert node.status()["state"] == "ready"
-        house.model.hold = asyncio.Event()
+        house.server.hold = asyncio.Event()
         node.apply(snapshot(domain("law", *LAW), domain("maths", *MATHS, "how many degrees has a triangle")))
         assert (node.status()["state"], node.active) == ("building", True)
         assert node.look(chat(LAW[0]), "chat") is not NOTHING
-        house.model.hold.set()
+        house.server.hold.set()
         await ready(node)
-        assert house.model.asked[first:] == ["how many degrees has a triangle"]
-        assert node.status()["examples"] == 19
+        assert house.server.texts[first:] == ["how many degrees has a triangle"]
+        assert node.status()["examples"] == 21
         node.apply(snapshot())
         await until(lambda: not node.active)
         assert node.look(chat(LAW[0]), "chat") is NOTHING
@@ -237,11 +120,11 @@ def test_a_restart_embeds_nothing_anew(house: House) -> None:
         first.apply(BOTH)
         await ready(first)
         await first.aclose()
-        asked = len(house.model.asked)
+        asked = len(house.server.texts)
         second = house.node()
         second.apply(BOTH)
         await ready(second)
-        assert len(house.model.asked) == asked == 18
+        assert len(house.server.texts) == asked == 20
         await second.aclose()
 
     story(play)
@@ -255,7 +138,7 @@ ENGLISH = snapshot(
 
 def test_the_quick_stage_stands_while_the_examples_are_embedded(house: House) -> None:
     async def play() -> None:
-        house.model.hold = asyncio.Event()
+        house.server.hold = asyncio.Event()
         node = house.node()
         node.apply(ENGLISH)
         await until(lambda: node.status()["state"] == "quick" and node.status()["embedded"]["of"] > 0)
@@ -264,12 +147,12 @@ def test_the_quick_stage_stands_while_the_examples_are_embedded(house: House) ->
         assert (found.domain, found.stage, node.active) == ("law", "quick", True)
         # No domain has an example in Chinese: nothing is known, which is not the same as of none.
         assert node.look(chat("我能起诉房东吗"), "chat") == Verdict(None, 0.0, "quick", "law")
-        assert node.status()["embedded"] == {"done": 0, "of": 14}
+        assert node.status()["embedded"] == {"done": 0, "of": 16}
         assert node.status()["domains"] == ["law", "maths"]
         assert node.status()["verdicts"]["deep"] == 0
-        house.model.hold.set()
+        house.server.hold.set()
         await ready(node)
-        assert node.status()["embedded"] == {"done": 14, "of": 14}
+        assert node.status()["embedded"] == {"done": 16, "of": 16}
         verdict = await node.read(chat("can I sue my landlord"), "chat", 10.0)
         assert (verdict.domain, verdict.confidence > 0) == ("law", True)
         await node.aclose()
@@ -310,7 +193,7 @@ def test_where_the_model_does_not_answer_in_time_the_quick_verdict_stands_for_an
         node = house.node()
         node.apply(BOTH)
         await ready(node)
-        house.model.hold = asyncio.Event()
+        house.server.hold = asyncio.Event()
         unsure = "zzz qqq"
         assert node.look(chat(unsure), "chat") is None
         found: list[Verdict] = []
@@ -322,7 +205,7 @@ def test_where_the_model_does_not_answer_in_time_the_quick_verdict_stands_for_an
         assert not drive.done
         await until(lambda: drive.done)
         assert (found[0].stage, node.status()["verdicts"]["shed"]) == ("quick", 1)
-        house.model.hold.set()
+        house.server.hold.set()
         await until(lambda: node.look(chat(unsure), "chat") is not None)
         kept = node.look(chat(unsure), "chat")
         assert kept is not None
@@ -334,14 +217,14 @@ def test_where_the_model_does_not_answer_in_time_the_quick_verdict_stands_for_an
 
 def test_what_goes_wrong_is_said_and_tried_again(house: House) -> None:
     async def play() -> None:
-        house.model.fault = SitsError(Code.MODEL_UNAVAILABLE, "no model here")
+        house.server.fault = SitsError(Code.MODEL_UNAVAILABLE, "no model here")
         node = house.node()
 
         def mend() -> None:
             assert (node.status()["state"], node.status()["trouble"]) == ("quick", "no model here")
             assert node.look(chat(LAW[0]), "chat") is not None
             if len(house.slept) == len(AGAIN_SECONDS) + 1:
-                house.model.fault = None
+                house.server.fault = None
 
         house.again = mend
         node.apply(BOTH)
@@ -416,7 +299,7 @@ def test_votes_of_the_index_decide_where_it_is_said_and_heads_until_it_is_there(
 
 def test_closing_while_it_is_made_ends_it(house: House) -> None:
     async def play() -> None:
-        house.model.hold = asyncio.Event()
+        house.server.hold = asyncio.Event()
         node = house.node()
         node.apply(BOTH)
         await asyncio.sleep(0)

@@ -6,18 +6,19 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
+from sits.cli.intent_config import Tried, configured, of_these, only_declared, try_by, tune_by
 from sits.inner.errors import SitsError
 from sits.state.intent.labelled import UNKNOWN, Query, load
 
 if TYPE_CHECKING:
     from sits.routing.intent.judge import Marks
-    from sits.routing.intent.tune import Tuning
     from sits.state.intent.trial import Vectors
+    from sits.state.intent.tunings import Kept
 
 _DATA = click.option(
     "--data",
@@ -27,12 +28,19 @@ _DATA = click.option(
     show_default=True,
     help="The data folder, where the embedding model is; it is fetched unless it is there.",
 )
+_CONFIG = click.option(
+    "--config",
+    type=click.Path(exists=True, path_type=Path),
+    help="Resource file or folder: read by its Domains and its `embedder`, as its gateway would.",
+)
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
 class Evaluated(msgspec.Struct, frozen=True):
     """What `eval` prints."""
 
+    embedder: str
+    """Whose embeddings the deep stage saw."""
     domains: int
     examples: int
     queries: int
@@ -54,24 +62,31 @@ def intent() -> None:
 
 @intent.command("eval")
 @_FILE
+@_CONFIG
 @_DATA
 @click.option(
     "--tuning", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What `tune` wrote; made anew without."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def evaluate(file: Path, data: Path, tuning: Path | None, as_json: bool) -> None:
+def evaluate(file: Path, config: Path | None, data: Path, tuning: Path | None, as_json: bool) -> None:
     """Fit on the queries of FILE whose split is `examples` or `tune`, try it on `test`: accuracy, macro F1, unknown recall,
-    calibration error, latency."""
+    calibration error, latency.
+
+    With --config what is fitted are the Domains of that configuration, by its embedder, and only `test` is read."""
     try:
         queries = load(file)
-        known, test = _parts(queries)
-        found = _evaluated(known, test, data, None if tuning is None else _read(tuning))
+        kept = None if tuning is None else _read(tuning)
+        if config is None:
+            known, test = _parts(queries)
+            found = _evaluated(known, test, data, kept)
+        else:
+            found = _configured(config, queries, data, kept)
     except SitsError as error:
         raise click.ClickException(error.message) from error
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
         return
-    click.echo(f"{found.domains} domains, {found.examples} examples, {found.queries} queries")
+    click.echo(f"{found.domains} domains, {found.examples} examples, {found.queries} queries, read by {found.embedder}")
     rows = [("both stages", found.both), ("deep alone", found.deep), ("quick alone", found.quick), *found.by_language.items()]
     for name, marks in rows:
         click.echo(f"{name:<12} {_told(marks)}")
@@ -80,25 +95,33 @@ def evaluate(file: Path, data: Path, tuning: Path | None, as_json: bool) -> None
 
 @intent.command("tune")
 @_FILE
+@_CONFIG
 @_DATA
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write it there, for `eval --tuning`.")
 @click.option("--use", is_flag=True, help="Put it into the data folder: a gateway reads by it from its next start.")
-def tune(file: Path, data: Path, out: Path | None, use: bool) -> None:
+def tune(file: Path, config: Path | None, data: Path, out: Path | None, use: bool) -> None:
     """Set temperatures, thresholds and penalties by cross-validation on the queries of FILE whose split is not `test`; print them
-    as JSON. Queries of the split `test` are not read."""
-    from sits.state.intent import trial
+    as JSON. Queries of the split `test` are not read.
+
+    With --config the examples of its Domains are among them, by its embedder; what is found is of that embedder only."""
+    from sits.state.intent import trial, tunings
+    from sits.state.intent.embedders import MODEL, weights_named
 
     try:
-        known, _ = _parts(load(file))
-        found = trial.tune(known, _vectors(known, data))
+        if config is None:
+            known, _ = _parts(load(file))
+            found, built_in, embedder = tunings.kept(trial.tune(known, _vectors(known, data)), weights_named()), True, MODEL
+        else:
+            snapshot, queries = configured(config), [query for query in load(file) if query.split != "test"]
+            only_declared(queries, snapshot)
+            found, built_in, embedder = tune_by(snapshot, queries, data)
+        kept = f", kept in {tunings.write(data / 'intent', found, built_in=built_in)}" if use else ""
+        click.echo(f"tuned for {embedder}{kept}", err=True)
     except SitsError as error:
         raise click.ClickException(error.message) from error
     text = msgspec.json.encode(found).decode()
     if out is not None:
         out.write_text(text + "\n", encoding="utf-8")
-    if use:
-        (data / "intent").mkdir(mode=0o700, parents=True, exist_ok=True)
-        (data / "intent" / "tuning.json").write_text(text + "\n", encoding="utf-8")
     click.echo(text)
 
 
@@ -109,13 +132,45 @@ def _parts(queries: Sequence[Query]) -> tuple[list[Query], list[Query]]:
     return known, [query for query in queries if query.split == "test"]
 
 
-def _read(path: Path) -> Tuning:
-    from sits.routing.intent.tune import Tuning
+def _read(path: Path) -> Kept:
+    from sits.state.intent.tunings import read
 
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Tuning)
-    except msgspec.DecodeError as error:
-        raise click.ClickException(f"{path}: {error}") from error
+    return read(path)
+
+
+def _configured(config: Path, queries: Sequence[Query], data: Path, tuning: Kept | None) -> Evaluated:
+    snapshot, test = configured(config), [query for query in queries if query.split == "test"]
+    if not test:
+        raise click.ClickException("no query of the file has the split `test`")
+    only_declared(test, snapshot)
+    tried = try_by(snapshot, test, data, tuning)
+    if tried.trouble:
+        click.echo(tried.trouble, err=True)
+    return _told_of(tried, test)
+
+
+def _told_of(tried: Tried, test: Sequence[Query]) -> Evaluated:
+    """What is printed of a trial."""
+    import numpy as np
+
+    found, none = tried.trial, len(tried.intent.domains)
+    languages = {
+        lang: found.marks(found.both, np.array([query.lang == lang for query in test]), none)
+        for lang in sorted({query.lang for query in test if query.lang})
+    }
+    return Evaluated(
+        tried.embedder,
+        none,
+        tried.examples,
+        len(test),
+        found.marks(found.quick, None, none),
+        found.marks(found.deep, None, none),
+        found.marks(found.both, None, none),
+        languages,
+        found.asked,
+        tried.quick_ms,
+        tried.deep_ms,
+    )
 
 
 def _vectors(queries: Sequence[Query], data: Path) -> Vectors:
@@ -126,24 +181,19 @@ def _vectors(queries: Sequence[Query], data: Path) -> Vectors:
     return embedded(queries, WordLlama(), open_e5(data))
 
 
-def _evaluated(known: Sequence[Query], test: Sequence[Query], data: Path, tuning: Tuning | None) -> Evaluated:
-    import numpy as np
-
+def _evaluated(known: Sequence[Query], test: Sequence[Query], data: Path, tuning: Kept | None) -> Evaluated:
     from sits.state.cache.semantic.embedder import WordLlama
     from sits.state.intent import trial
-    from sits.state.intent.embedders import open_e5
+    from sits.state.intent.embedders import MODEL, open_e5, weights_named
 
     if not test:
         raise click.ClickException("no query of the file has the split `test`")
+    if tuning is not None:
+        of_these(tuning, weights_named(), built_in=True)
     quick, deep = WordLlama(), open_e5(data)
     vectors = trial.embedded(known, quick, deep)
-    made = trial.fitted(known, vectors, trial.tune(known, vectors) if tuning is None else tuning)
+    made = trial.fitted(known, vectors, trial.tune(known, vectors) if tuning is None else tuning.figures())
     found = trial.tried(made, test, trial.embedded(test, quick, deep))
-    none = len(made.domains)
-    languages: dict[str, Any] = {
-        lang: found.marks(found.both, np.array([query.lang == lang for query in test]), none)
-        for lang in sorted({query.lang for query in test if query.lang})
-    }
     quick_ms, deep_ms = [], []
     for query in test:
         begun = time.perf_counter()
@@ -153,18 +203,7 @@ def _evaluated(known: Sequence[Query], test: Sequence[Query], data: Path, tuning
         made.deeply(query.text, tokens, deep.embed((query.text,))[0])
         quick_ms.append(1000 * (between - begun))
         deep_ms.append(1000 * (time.perf_counter() - between))
-    return Evaluated(
-        none,
-        len(known),
-        len(test),
-        found.marks(found.quick, None, none),
-        found.marks(found.deep, None, none),
-        found.marks(found.both, None, none),
-        languages,
-        found.asked,
-        statistics.median(quick_ms),
-        statistics.median(deep_ms),
-    )
+    return _told_of(Tried(made, len(known), found, MODEL, statistics.median(quick_ms), statistics.median(deep_ms), ""), test)
 
 
 def _told(marks: Marks) -> str:

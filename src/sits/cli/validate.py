@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import pathlib
+from collections.abc import Iterator
 
 import click
 import msgspec
 
-from sits.resources.problem import ConfigError, Problem
+from sits.cli.validate_plugins import folder_problems, installed, plugin_problems
+from sits.resources.problem import ConfigError, Fault, Problem, in_order
 from sits.resources.reading import read
 from sits.resources.snapshot import Snapshot, compile_reading
 from sits.routing.scheduling.judging import use_faults
@@ -18,15 +20,19 @@ from sits.routing.scheduling.judging import use_faults
 @click.argument("path", type=click.Path(path_type=pathlib.Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 @click.option("--no-secrets", is_flag=True, help="Do not ask whether the secrets that are named are there.")
-def validate(path: pathlib.Path, as_json: bool, no_secrets: bool) -> None:
-    """Check the resources in PATH, a file or a folder. Exits 0 when they can be used, 1 when not."""
+@click.option("--no-plugins", is_flag=True, help="Run no plugin; filters and scores that do not come with SITS are let pass.")
+def validate(path: pathlib.Path, as_json: bool, no_secrets: bool, no_plugins: bool) -> None:
+    """Check the resources in PATH, a file or a folder. Plugins are loaded, in a process of their own, and asked whether they can
+    use their settings. Exits 0 when all can be used, 1 when not."""
     reading = read(path)
     snapshot: Snapshot | None = None
     problems: tuple[Problem, ...] = ()
     try:
-        snapshot = compile_reading(reading, 1, secrets=not no_secrets, judge=use_faults)
+        snapshot = compile_reading(reading, 1, secrets=not no_secrets, judge=_uses)
+        problems = tuple(folder_problems(reading)) or _of_plugins(path, snapshot, no_plugins)
+        snapshot = None if problems else snapshot
     except ConfigError as error:
-        problems = error.problems
+        problems = in_order([*error.problems, *folder_problems(reading)])
     if as_json:
         report = {
             "valid": snapshot is not None,
@@ -47,6 +53,18 @@ def validate(path: pathlib.Path, as_json: bool, no_secrets: bool) -> None:
         click.echo(f"{click.style('valid', fg='green')}: {found}; hash {snapshot.hash[:12]}")
     if snapshot is None:
         raise click.exceptions.Exit(1)
+
+
+def _uses(snapshot: Snapshot) -> Iterator[tuple[str, str, Fault]]:
+    """What is wrong with the filters and scores that routes use, as far as that can be said without running a plugin."""
+    return use_faults(snapshot, perhaps=True if installed() else None)
+
+
+def _of_plugins(path: pathlib.Path, snapshot: Snapshot, no_plugins: bool) -> tuple[Problem, ...]:
+    """What is wrong with the plugins, and with what routes make of them."""
+    if no_plugins or (snapshot.settings.plugins is None and not installed()):
+        return ()
+    return tuple(plugin_problems(path))
 
 
 def line(problem: Problem) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,10 +30,14 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from sits.state.intent.shelf import Shelf
+
     Matrix = npt.NDArray[np.float32]
 
 BATCH = 32
 """Texts of one request: servers take as many without being asked to."""
+DIMENSION = 384
+"""Numbers of an embedding of the built-in model. Others say it with their first answer."""
 WIDEST = 16_384
 """Numbers of an embedding at the most."""
 LARGEST = 64 * 1024 * 1024
@@ -156,6 +161,13 @@ def followed(held: Embedder, now: Embedder) -> bool:
     if isinstance(held, Declared) and isinstance(now, Declared):
         held.target = now.target
     return True
+
+
+def shelf_of(folder: Path, embedder: Embedder, size: int) -> Shelf:
+    """Where its embeddings of examples are kept, that have so many numbers."""
+    from sits.state.intent.shelf import Shelf, sized
+
+    return Shelf(folder, embedder.weights if embedder.built_in else sized(embedder.weights, size), size)
 
 
 def weights_of(model: Model, spec: EmbedderSpec) -> str:

@@ -9,6 +9,7 @@ be had, names and words still find, and the answer says that meaning was left ou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import pathlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -44,7 +45,9 @@ AGAIN_SECONDS = 60.0
 """After how long a renewal that failed is tried again."""
 PATIENCE = 5.0
 """How long the search that a declared embedder is first needed for waits for it: its embeddings of what all is compared with may
-take minutes."""
+take minutes. One that has not done it in this time is not waited for again."""
+BUILT_IN_PATIENCE = 60.0
+"""The same of the built-in model, which may have to be fetched first."""
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -99,6 +102,8 @@ class ServiceRegistry:
         self._sense: Sense | None = None
         """What is searched; of the embedder before the wanted one until that one's is made."""
         self._making: asyncio.Task[None] | None = None
+        self._slow = False
+        """Whether somebody has waited for it in vain."""
         self._models: dict[str, ServiceCard] = {}
         self._imported: list[ServiceCard] = []
         self._cards: dict[str, ServiceCard] = {}
@@ -256,7 +261,7 @@ class ServiceRegistry:
         if self._sense is not None:
             followed(self._sense.embedder, embedder)
         if self._wanted is None or not followed(self._wanted, embedder):
-            self._wanted = embedder
+            self._wanted, self._slow = embedder, False
 
     def _as_wanted(self) -> bool:
         sense, wanted = self._sense, self._wanted
@@ -272,7 +277,7 @@ class ServiceRegistry:
             self._tried = self._clock()
             if old is None and not wanted.built_in:
                 self.trouble = f"{wanted.name} is embedding what services are compared by"
-            made = old if old is not None and self._as_wanted() else Sense(wanted, self._data, self._open)
+            made = old if old is not None and self._as_wanted() else Sense(wanted, self._data, self._open, clock=self._clock)
             try:
                 await made.renew(cards)
                 self._sense = made
@@ -284,20 +289,28 @@ class ServiceRegistry:
                 for one in (old, made):
                     if one is not None and one is not self._sense:
                         await one.aclose()
-            self.trouble = ""
+            self.trouble, self._slow = "", False
             self._indexed = cards
             now = self._clock()
             for name in cards:
                 self._grades.renewed(name, now)
 
     async def _renewed(self) -> None:
-        """Renew, and wait for it: for the built-in model until it is done."""
+        """Renew, and wait for it unless that is known to take long."""
         if self._making is None or self._making.done():
             self._making = asyncio.create_task(self._renew(), name="registry meaning")
         making = self._making
-        await asyncio.wait({making}, timeout=None if self._wanted is None or self._wanted.built_in else PATIENCE)
-        if making.done() and not making.cancelled():
+        await asyncio.wait({making}, timeout=self._patience())
+        if not making.done():
+            self._slow = True
+            self.trouble = self.trouble or "services are not embedded yet"
+        elif not making.cancelled():
             making.result()
+
+    def _patience(self) -> float:
+        if self._slow:
+            return 0.0
+        return BUILT_IN_PATIENCE if self._wanted is None or self._wanted.built_in else PATIENCE
 
     async def _nearest(self, text: str) -> list[tuple[str, float]]:
         """All services by how near they are; none where that cannot be told."""
@@ -307,15 +320,17 @@ class ServiceRegistry:
             await self._renewed()
         elif not self._indexed and self._turn.locked() and self._wanted is not None and self._wanted.built_in:
             # The cards are being embedded for the first time: a second, and then it is known what they mean.
-            async with self._turn:
-                pass
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._patience()), self._turn:
+                    pass
         if self._sense is None or not self._indexed:
             return []
         try:
             hits = await self._sense.nearest(text, 2 * len(self._cards))
         except SitsError as error:
+            if not self.trouble:
+                _log.warning("queries are answered by names and words: %s", error.message)
             self.trouble = error.message
-            _log.warning("a query is answered by names and words: %s", error.message)
             return []
         self.trouble = ""
         found = [(name, score) for name, score in hits if name in self._cards]

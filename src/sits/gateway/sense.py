@@ -1,10 +1,16 @@
-"""What services and queries mean: their vectors by one embedding model, and the index of the services'."""
+"""What services and queries mean: their vectors by one embedding model, and the index of the services'.
+
+A query is given up when the model takes too long; the answer is kept all the same when it comes. While the model fails or says
+nothing it is left alone, and queries are told so at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import pathlib
+import random
 import tempfile
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +21,8 @@ from sits.inner.errors import Code, SitsError
 from sits.ports.vectors import Vectors, open_vectors
 from sits.resilience.substitutes.shelf import EMBEDDER, Shelf
 from sits.routing.registry import ServiceCard
+from sits.state.intent.patience import Patience, watched
+from sits.state.intent.pulse import Pulse
 
 if TYPE_CHECKING:
     from sits.state.registry.index import Index
@@ -22,17 +30,43 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 1024
 """Queries whose vectors are kept."""
+QUERY_SECONDS = 2.0
+"""How long a query waits for the model."""
 FOLDER = "registry"
 
 
 class Sense:
     """Of one embedder. Nothing is opened before `renew`; `aclose` ends it."""
 
-    __slots__ = ("_data", "_index", "_kept", "_open", "_placing", "_scratch", "_shelf", "changed", "embedder")
+    __slots__ = (
+        "_clock",
+        "_data",
+        "_index",
+        "_kept",
+        "_open",
+        "_patience",
+        "_placing",
+        "_pulse",
+        "_scratch",
+        "_shelf",
+        "changed",
+        "embedder",
+    )
 
-    def __init__(self, embedder: Embedder, data: pathlib.Path, vectors: Callable[[], Awaitable[Vectors]] | None) -> None:
+    def __init__(
+        self,
+        embedder: Embedder,
+        data: pathlib.Path,
+        vectors: Callable[[], Awaitable[Vectors]] | None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
         """`vectors` opens an index that is shared; one of this process without."""
         self.embedder = embedder
+        self._clock = clock
+        self._pulse = Pulse(embedder.name, chance)
+        self._patience = Patience(self._pulse, clock)
         self.changed = False
         """Whether the model answers with other embeddings than it did, so that all is to be made anew."""
         self._data = data
@@ -60,28 +94,33 @@ class Sense:
         """Services with how near they are to a query, best first; 0.3 is the same for every model.
 
         Raises:
-            SitsError: as `renew`.
+            SitsError: as `renew`; `upstream_timeout`, the model takes too long; `model_unavailable`, it is left alone.
         """
         assert self._index is not None
         assert self._placing is not None
-        vector = self._kept.get(text)
+        vector: Any = self._kept.get(text)
         if vector is None:
-            rows = await self._embed([text], query=True)
-            placing = self._placing
-            vector = (await aside(lambda: placing.place([text], rows).astype("<f4"), "registry"))[0]
-            self._kept[text] = vector
-            if len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+            vector = await self._patience.within(lambda: self._vector(text), QUERY_SECONDS)
         scale = self._placing.scale
         return [(name, min(1.0, scale * cosine)) for name, cosine in await self._index.nearest(vector, most)]
 
     async def aclose(self) -> None:
         """Let go of the index. Safe to repeat."""
+        await self._patience.aclose()
         index, self._index = self._index, None
         if index is not None:
             await index.aclose()
         if self._scratch is not None:
             await asyncio.to_thread(self._scratch.cleanup)
+
+    async def _vector(self, text: str) -> Any:
+        rows, placing = await self._embed([text], query=True), self._placing
+        assert placing is not None
+        vector = (await aside(lambda: placing.place([text], rows).astype("<f4"), "registry"))[0]
+        self._kept[text] = vector
+        if len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return vector
 
     async def _placed(self, texts: Sequence[str]) -> list[Any]:
         """The vectors of cards; their embeddings are kept over restarts."""
@@ -107,6 +146,9 @@ class Sense:
         return None if self.embedder.built_in or self._placing is None else self._placing.dimension
 
     async def _embed(self, texts: Sequence[str], *, query: bool) -> Any:
+        return await watched(lambda these: self._asked(these, query=query), self._pulse, self._clock)(texts)
+
+    async def _asked(self, texts: Sequence[str], *, query: bool) -> Any:
         rows, size = await self.embedder.embed(texts, query=query), self._size()
         if size is not None and rows.shape[1] != size:
             self.changed = True

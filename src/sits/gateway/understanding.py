@@ -4,7 +4,8 @@ A request looks, and waits at the most as long as its route lets it. The quick s
 examples are embedded for the deep one, and where they cannot be, its verdicts stand. Until then, and where there is nothing to
 read by, a request is of none: nothing ever fails of this. A node without a Domain does nothing here.
 
-Another embedder is a change like one of the domains: what reads by the one before stays in force until all is made for it.
+Another embedder is a change like one of the domains: what reads by the one before stays in force until all is made for it. One
+that fails or says nothing is left alone for a while, and costs requests nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import random
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +24,7 @@ import msgspec
 from sits.dialects.wanted import wanted
 from sits.engines.base import Engine
 from sits.engines.local.aside import aside
-from sits.gateway.embedding import BATCH, Embedder, followed
+from sits.gateway.embedding import BATCH, DIMENSION, Embedder, followed, shelf_of
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 from sits.ports.vectors import Vectors
@@ -39,8 +42,9 @@ if TYPE_CHECKING:
     from sits.state.intent.building import Built, Index
     from sits.state.intent.embedders import Embed
     from sits.state.intent.nearest import Near, Nearest
+    from sits.state.intent.patience import Patience
+    from sits.state.intent.pulse import Pulse
     from sits.state.intent.reader import Reader
-    from sits.state.intent.shelf import Shelf
 
     Matrix = npt.NDArray[np.float32]
 
@@ -52,10 +56,10 @@ UNKNOWN = "unknown"
 """What a request of no domain is called."""
 NOTHING = Verdict(None, 0.0, "quick", "")
 """The verdict where nothing can be read."""
-DIMENSION = 384
-"""Numbers of an embedding of the built-in model. Others say it with their first answer."""
 PROBE = "hello"
 """What a declared model is asked to see how many numbers it answers with."""
+NEAREST_SECONDS = 5.0
+"""How long a person waits for the nearest examples."""
 AGAIN_SECONDS = (1.0, 5.0, 60.0)
 """After how long what went wrong is tried again; the last one from then on."""
 
@@ -69,6 +73,8 @@ class Understanding:
     __slots__ = (
         "_asked",
         "_built",
+        "_chance",
+        "_clock",
         "_counted",
         "_data",
         "_domains",
@@ -78,13 +84,16 @@ class Understanding:
         "_kept",
         "_measured",
         "_nearest",
+        "_patience",
         "_progress",
+        "_pulses",
         "_quick",
         "_reader",
         "_sleep",
         "_standing",
         "_state",
         "_task",
+        "_tuned",
         "_used",
         "_vectors",
         "active",
@@ -99,9 +108,12 @@ class Understanding:
         *,
         index: Index | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.perf_counter,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         """`embedder` is asked for the one of the configuration in force with each `apply`, `vectors` once for an index, which is
-        closed here. `index` as the count of examples says when not given. `sleep` is for tests."""
+        closed here. `index` as the count of examples says when not given. `sleep`, `clock` and
+        `chance` are for tests."""
         self._data = data / "intent"
         self._embedder_of = embedder
         self._embedder: Embedder | None = None
@@ -113,6 +125,13 @@ class Understanding:
         self._vectors: Vectors | Callable[[], Awaitable[Vectors]] = vectors
         self._index = index
         self._sleep = sleep
+        self._clock = clock
+        self._chance = chance
+        self._pulses: dict[str, Pulse] = {}
+        """How those are that requests are read by, or are to be: by their weights."""
+        self._patience: Patience | None = None
+        self._tuned = ""
+        """What is wrong with the tuning that there is."""
         self._domains: Mapping[str, Domain] = {}
         self._task: asyncio.Task[None] | None = None
         self._quick: WordLlama | None = None
@@ -127,7 +146,7 @@ class Understanding:
         self._nearest: Nearest | None = None
         self._kept = False
         """Whether the index has the examples in force."""
-        self._counted = {"quick": 0, "deep": 0, "kept": 0, "shed": 0}
+        self._counted = {"quick": 0, "deep": 0, "kept": 0, "shed": 0, "rested": 0}
         """Verdicts of readers that are gone."""
         self._state: State = "none"
         self.active = False
@@ -172,11 +191,12 @@ class Understanding:
 
         Raises:
             SitsError: `not_found`, no domains are in force, or their examples are not in the index yet; what the model or the
-                index failed of.
+                index failed of; `model_unavailable`, the model is left alone; `upstream_timeout`, it says nothing.
         """
-        if self._nearest is None or not self._kept or self._asked is None:
+        asked = self._asked
+        if self._nearest is None or not self._kept or asked is None or self._patience is None:
             raise SitsError(Code.NOT_FOUND, f"there are no examples to compare with: {self.trouble or self._state}")
-        rows = await self._asked([text])
+        rows = await self._patience.within(lambda: asked([text]), NEAREST_SECONDS)
         row = self._built.intent.levelled(text, rows[0]) if self._built is not None else rows[0]
         return await self._nearest.near(row, k)
 
@@ -190,7 +210,8 @@ class Understanding:
         built, declared = self._built, sorted(self._domains)
         return {
             "state": self._state,
-            "trouble": self.trouble or (self._reader.trouble if self._reader is not None else ""),
+            "trouble": self.trouble or self._silence() or self._tuned,
+            "resting": self._resting(),
             "declared": declared,
             "domains": list(built.intent.domains) if built is not None else declared if self._state == "quick" else [],
             "embedder": self._embedder_status(),
@@ -257,39 +278,52 @@ class Understanding:
     async def _make(self, domains: Mapping[str, Domain]) -> None:
         # numpy and its kin take a while to import.
         await aside(lambda: importlib.import_module("sits.state.intent.building"), "intent")
-        from sits.state.intent.building import EACH, build, build_quick, load_quick, load_tuning, restored
+        from sits.state.intent.building import EACH, build, build_quick, load_quick, restored
         from sits.state.intent.embedders import laid, steady
         from sits.state.intent.material import material
+        from sits.state.intent.patience import Patience, watched
         from sits.state.intent.reader import Reader
+        from sits.state.intent.tunings import find
 
-        quick = self._quick
-        if quick is None:
-            quick = self._quick = await aside(load_quick, "intent")
-        tuning = await aside(lambda: load_tuning(self._data / "tuning.json"), "intent")
-        given = await aside(lambda: material(domains), "intent")
         embedder = self._embedder
         assert embedder is not None
         anew = not embedder.built_in
+        quick = self._quick
+        if quick is None:
+            quick = self._quick = await aside(load_quick, "intent")
+        found = await aside(lambda: find(self._data, embedder.name, embedder.weights, built_in=embedder.built_in), "intent")
+        tuning, self._tuned = found.tuning, found.trouble
+        given = await aside(lambda: material(domains), "intent")
+        pulse = self._pulse(embedder)
         size = await self._size_kept(embedder)
         built = None
         if size is not None:
-            built = await restored(given, self._shelf(embedder, size), tuning, self._index, anew=anew)
+            shelf = shelf_of(self._data, embedder, size)
+            built = await restored(given, shelf, tuning, self._index, anew=anew, tuned=found.own)
         if built is None or size is None:
             if self._built is None and self._standing != given.digest:
                 await self._take(Reader(await build_quick(given, quick, tuning), quick, None), None, None, None)
                 self._state, self._standing = "quick", given.digest
-            size = DIMENSION if embedder.built_in else (await embedder.embed([PROBE])).shape[1]
-            embed, shelf = steady(embedder.name, embedder.embed, size), self._shelf(embedder, size)
-            each = BATCH if anew else EACH
-            built = await build(given, quick, embed, shelf, tuning, self._index, self._tell, anew=anew, each=each)
+            size = DIMENSION if embedder.built_in else await self._measure(embedder)
+            embed = watched(steady(embedder.name, embedder.embed, size), pulse, self._clock)
+            shelf, each = shelf_of(self._data, embedder, size), BATCH if anew else EACH
+            made = build(given, quick, embed, shelf, tuning, self._index, self._tell, anew=anew, tuned=found.own, each=each)
+            built = await made
         self._tell(len(set(given.texts)), len(set(given.texts)))
         asked = laid(steady(embedder.name, embedder.embed, size, self._change), built.seat)
-        await self._take(Reader(built.intent, quick, asked, votes=self._votes(built)), built, embedder, asked)
+        reader = Reader(built.intent, quick, asked, votes=self._votes(built), pulse=pulse, clock=self._clock)
+        await self._take(reader, built, embedder, watched(asked, pulse, self._clock))
+        self._patience = Patience(pulse, self._clock)
         self._state = "ready"
         _log.info(
             "requests are read by %d domains, %d examples, %s of %d numbers",
             len(domains), len(built.material.examples), embedder.name, size,
         )  # fmt: skip
+
+    def _pulse(self, embedder: Embedder) -> Pulse:
+        from sits.state.intent.pulse import Pulse
+
+        return self._pulses.setdefault(embedder.weights, Pulse(embedder.name, self._chance))
 
     def _tell(self, done: int, of: int) -> None:
         self._progress = done, of
@@ -317,13 +351,14 @@ class Understanding:
         if embedder.built_in:
             return DIMENSION
         if self._measured == embedder.weights:
-            return int((await embedder.embed([PROBE])).shape[1])
+            return await self._measure(embedder)
         return await aside(lambda: size_kept(self._data, embedder.weights), "intent")
 
-    def _shelf(self, embedder: Embedder, size: int) -> Shelf:
-        from sits.state.intent.shelf import Shelf, sized
+    async def _measure(self, embedder: Embedder) -> int:
+        from sits.state.intent.patience import watched
 
-        return Shelf(self._data, embedder.weights if embedder.built_in else sized(embedder.weights, size), size)
+        ask = watched(embedder.embed, self._pulse(embedder), self._clock)
+        return int((await ask([PROBE])).shape[1])
 
     def _change(self) -> None:
         """The model answers with embeddings of another size than those that requests are read by: make all anew, though not at
@@ -342,12 +377,17 @@ class Understanding:
     async def _take(self, reader: Reader | None, built: Built | None, used: Embedder | None, asked: Embed | None) -> None:
         """Read by this from now on."""
         old, self._reader = self._reader, reader
+        patience, self._patience = self._patience, None
         self._built, self._used, self._asked = built, used, asked
+        meant = {one.weights for one in (used, self._embedder) if one is not None}
+        self._pulses = {weights: pulse for weights, pulse in self._pulses.items() if weights in meant}
         self._kept = False
         self.active = reader is not None
         if old is not None:
             self._counted = self._counts_of(old)
             await old.aclose()
+        if patience is not None:
+            await patience.aclose()
 
     def _votes(self, built: Built) -> Callable[[Matrix], Awaitable[Sequence[tuple[str | None, float]]]] | None:
         """Who votes for an embedding, where votes decide: nobody, until the index has the examples."""
@@ -358,6 +398,19 @@ class Understanding:
             return await self._nearest.votes(embedding) if self._nearest is not None and self._kept else ()
 
         return votes
+
+    def _silence(self) -> str:
+        """What is wrong with those who embed."""
+        if not self._domains:
+            return ""
+        return next((said for pulse in self._pulses.values() if (said := pulse.said(self._clock()))), "")
+
+    def _resting(self) -> dict[str, Any] | None:
+        """Why whom requests are read by is left alone, and in how many seconds it may be asked again."""
+        pulse = self._pulses.get(self._used.weights) if self._used is not None else None
+        if pulse is None or not pulse.out:
+            return None
+        return {"why": pulse.why, "again_seconds": round(max(0.0, pulse.again_at - self._clock()), 3)}
 
     def _embedder_status(self) -> dict[str, Any] | None:
         """Whom requests are read by, or are to be."""
@@ -375,7 +428,8 @@ class Understanding:
         return dict(self._counted) if self._reader is None else self._counts_of(self._reader)
 
     def _counts_of(self, reader: Reader) -> dict[str, int]:
-        own = {"quick": reader.quick, "deep": reader.asked, "kept": reader.kept, "shed": reader.shed}
+        own = {"quick": reader.quick, "deep": reader.asked, "kept": reader.kept}
+        own |= {"shed": reader.shed, "rested": reader.rested}
         return {name: self._counted[name] + count for name, count in own.items()}
 
 

@@ -161,11 +161,12 @@ class Choice:
         Raises:
             SitsError: `unsupported`, when no target may answer it.
         """
-        pool = self.pool
-        for rule, own in self.rules:
-            if rule.counts(facts):
-                pool = own
-                break
+        for rule, pool in self.rules:
+            if rule.counts(facts):  # Asked once: whoever follows a rule uses up one of its tries.
+                return self._decided(pool, facts, out)
+        return self._decided(self.pool, facts, out)
+
+    def _decided(self, pool: Pool, facts: Facts, out: frozenset[str]) -> Plan:
         facts.pool, facts.sieved, facts.weighed = pool, None, None
         if pool.name == "hash" and self.route is not None:
             facts.draw = facts.place if facts.place >= 0.0 else ring_place(self.route.spec.hash.by, facts, self.hash_header)
@@ -198,7 +199,7 @@ class Choice:
             targets, picked = pool.simply(kept, facts.draw, facts.now, facts.reading)
         if not targets and not fallbacks:
             if out:
-                return self.decide(facts)
+                return self._decided(pool, facts, NOBODY)
             raise self._nobody(filtered)
         return self._plan(targets, fallbacks, picked, filtered, pool, facts, facts.reading)
 

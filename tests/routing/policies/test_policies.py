@@ -52,13 +52,57 @@ def known(took: float, *, outstanding: int = 0, usual: Usual | None = None, at: 
 
 
 def test_round_robin_asks_everybody_in_turn() -> None:
-    policy = RoundRobin()
-    assert [policy.pick(busy(0, 9, 0), (1.0, 5.0, 1.0), 0.5, 0.0) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    policy, states = RoundRobin(), busy(0, 9, 0)
+    assert [policy.pick(states, (1.0, 5.0, 1.0), 0.5, 0.0) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_round_robin_keeps_its_turns_where_every_other_request_has_fewer_targets() -> None:
+    policy, states = RoundRobin(), busy(0, 0, 0)
+    whole = [policy.pick(those, [1.0] * len(those), 0.5, 0.0) for _ in range(6) for those in (states, states[1:])]
+    assert (whole[::2], whole[1::2]) == ([0, 1, 2] * 2, [0, 1] * 3)
 
 
 def test_weighted_round_robin_spreads_the_heavy_one() -> None:
     policy, states = WeightedRoundRobin(), busy(0, 0, 0)
     assert [policy.pick(states, (5.0, 1.0, 1.0), 0.5, 0.0) for _ in range(7)] == [0, 0, 1, 0, 2, 0, 0]
+
+
+@given(
+    weights=st.lists(st.integers(1, 9), min_size=3, max_size=6),
+    lacking=st.sets(st.integers(0, 2), min_size=1, max_size=2),
+)
+@settings(max_examples=50, deadline=None)
+def test_weighted_round_robin_gives_each_its_weight_of_the_requests_that_it_can_answer(
+    weights: list[int], lacking: set[int]
+) -> None:
+    """As where some requests have tools, and some backends cannot do tools."""
+    policy, states = WeightedRoundRobin(), busy(*[0] * len(weights))
+    some = [index for index in range(len(weights)) if index not in lacking]
+    counted = collections.Counter[int]()
+    rounds = 40 * sum(weights)
+    for step in range(rounds):
+        those = some if step % 2 else range(len(weights))
+        picked = policy.pick([states[index] for index in those], [float(weights[index]) for index in those], 0.0, 0.0)
+        counted[those[picked]] += 1
+    few = sum(weights[index] for index in some)
+    for index, weight in enumerate(weights):
+        due = rounds / 2 * weight / sum(weights) + (rounds / 2 * weight / few if index in some else 0.0)
+        assert counted[index] == pytest.approx(due, abs=1.0)
+
+
+def test_dynamic_weights_are_of_those_who_are_asked() -> None:
+    """Shares are kept for 200 ms; of others they say nothing."""
+    policy, states = DynamicWeights(), busy(0, 0, 0)
+    states[2].total = 10.0
+    policy.seen(states, (1.0, 1.0, 1.0), 0.5, 100.0)
+    states[0].seen = 5_000_000
+    for step in range(50):
+        now = 100.0 + step / 40.0
+        those = states if step % 2 else (states[0], states[2])
+        shares = policy.seen(those, [1.0] * len(those), 0.5, now)
+        assert len(shares) == len(those)
+        assert min(shares) > 0.0
+        assert shares[0] > shares[-1], "the quick one before the slow one"
 
 
 @given(weights=st.lists(st.integers(1, 20), min_size=1, max_size=8))

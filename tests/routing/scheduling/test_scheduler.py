@@ -190,6 +190,45 @@ def test_what_is_said_is_made_0_to_100(scale: str, said: Sequence[float], expect
 # What is kept
 
 
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.lists(st.floats(0.0, 50.0), min_size=4, max_size=4),
+            st.sampled_from(("never", "tick", "request")),
+            st.sampled_from(("given", "least", "most")),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    gone=st.lists(st.sets(st.integers(0, 3), max_size=3), min_size=1, max_size=6),
+)
+@settings(max_examples=80, deadline=None)
+def test_points_are_of_those_who_are_left(rows: list[tuple[list[float], Varies, str]], gone: list[set[int]]) -> None:
+    """Whoever is left out is as if he were not there: another one's worth does not depend on him. A backend that was never asked costs
+    nothing, and would otherwise make all others alike."""
+
+    def scheduler(those: Sequence[int], sieve: Drops | None) -> Scheduler:
+        scores = []
+        for number, (row, varies, scale) in enumerate(rows):
+            score = Says([row[index] for index in those], varies, f"s{number}")
+            score.scale = scale  # type: ignore[assignment]
+            scores.append(Weighed(score, number + 1.0))
+        return Scheduler(several(len(those)), [sieve] if sieve else [], scores)
+
+    sieve = Drops(set())
+    whole = scheduler(range(4), sieve)
+    for step, dropped in enumerate(gone):
+        sieve.those = dropped
+        facts = asked(0.0, step * TICK / 3.0)
+        kept = [index for index in range(4) if index not in dropped]
+        found = whole.decide(facts, NOBODY)
+        alone = scheduler(kept, None).decide(facts, NOBODY)
+        assert [found.totals[index] for index in kept] == alone.totals
+        assert found.order == [kept[index] for index in alone.order]
+        for (_, _, given_whole), (_, _, given_alone) in zip(found.parts, alone.parts, strict=True):
+            assert [given_whole[index] for index in kept] == given_alone
+
+
 def test_what_does_not_vary_by_request_is_asked_once_a_facet_and_what_varies_by_tick_once_a_tick() -> None:
     rows = {"": [1.0, 2.0], "legal": [3.0, 4.0]}
     never, tick, live = Says(rows, "never"), Says(rows, "tick"), Says(rows, "request")
@@ -406,7 +445,7 @@ def test_plugins_are_found_beside_what_comes_with_sits() -> None:
             'score zone: there is no setting "regoin"; did you mean "region"?',
         ),
         (route([FilterUse(name="context", settings={"x": 1})]), 'filter context: there is no setting "x"; it has none'),
-        (route([FilterUse(name="cost")]), "filter cost: Object missing required field `mostPerMillion`"),
+        (route([FilterUse(name="cost")]), "filter cost: mostPerMillion: missing; give a figure of at least 0 and of at most 1000000"),
     ],
 )
 def test_what_is_not_known_is_refused_with_what_was_meant(spec: RouteSpec, said: str) -> None:

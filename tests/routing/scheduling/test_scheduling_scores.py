@@ -192,6 +192,15 @@ def test_a_request_that_began_under_an_older_configuration_gives_back_what_it_ho
     assert points(new, new_ones, asked) == [0.0, 100.0]
 
 
+def test_a_configuration_that_was_not_taken_changes_nothing_for_the_one_in_force() -> None:
+    old_ones = _roomy(2000, 1000)
+    old = make("memory-fit", old_ones)
+    asked = facts(tokens=600, wanted_output=100)
+    before = points(old, old_ones, asked)
+    make("memory-fit", _roomy(5, 5, 5), before=[old])
+    assert points(old, old_ones, asked) == before == [50.0, 100.0]
+
+
 # By what is declared
 
 DOMAINS = {

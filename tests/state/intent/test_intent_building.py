@@ -285,7 +285,7 @@ def test_tuning_is_put_where_the_gateway_takes_it(tmp_path: Path, monkeypatch: p
     data = tmp_path / "data"
     done = CliRunner().invoke(intent_command, ["tune", str(path), "--data", str(data), "--use"], catch_exceptions=False)
     assert done.exit_code == 0
-    assert load_tuning(data / "intent" / "tuning.json") == msgspec.json.decode(done.output, type=Tuning)
+    assert load_tuning(data / "intent" / "tuning.json") == msgspec.json.decode(done.stdout, type=Tuning)
 
 
 def test_a_text_that_utf8_cannot_carry_has_its_place_on_the_shelf(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,8 @@ from sits.routing.intent.tune import Tuning
 from sits.routing.intent.verdict import Scale, Verdict
 from sits.routing.intent.words import SIZE
 from sits.state.intent import reader
-from sits.state.intent.reader import Reader
+from sits.state.intent.pulse import Pulse
+from sits.state.intent.reader import LATE, Reader
 
 
 class Length:
@@ -42,6 +44,9 @@ class Deep:
         if self._fault is not None:
             raise self._fault
         return np.ones((len(texts), 1), dtype=np.float32)
+
+    def mend(self) -> None:
+        self._fault = None
 
 
 def intent() -> Intent:
@@ -179,7 +184,7 @@ def test_votes_are_asked_for_and_done_without_where_they_cannot_be_had() -> None
         assert (against.stage, without.stage, rows) == ("deep", "deep", [1.0, 1.0])
         one = np.ones(1, dtype=np.float32)
         assert against.confidence < without.confidence == intent().deeply("", one, one).confidence
-        assert (asked.shed, asked.trouble) == (0, "")
+        assert (asked.shed, asked.rested) == (0, 0)
         await asked.aclose()
 
     asyncio.run(story())
@@ -221,5 +226,126 @@ def test_a_long_text_is_read_to_its_limit() -> None:
         first = asked.read("甲" * 5000)
         assert asked.read("甲" * 4000) is first
         await asked.aclose()
+
+    asyncio.run(story())
+
+
+# While the model is left alone
+
+
+class Clocked:
+    """A reader whose clock is ours."""
+
+    def __init__(self, deep: Deep) -> None:
+        self.now = 100.0
+        self.pulse = Pulse("bge-m3", lambda: 0.5)
+        self.reader = Reader(intent(), Length(), deep, pulse=self.pulse, clock=lambda: self.now)
+
+    async def in_vain(self, text: str) -> Verdict:
+        """Read by somebody who waits for as good as nothing, and who finds that it was for nothing."""
+        return await waits(self.reader.read(text, 0.0))
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_while_the_model_says_nothing_the_quick_verdict_stands_at_once_and_late_answers_are_kept() -> None:
+    async def story() -> None:
+        deep = Deep()
+        here = Clocked(deep)
+        asked = here.reader
+        patient = waits(asked.read("abc"))
+        await settled()
+        for here.now, out in ((100.5, False), (100.9, False), (101.0, True)):
+            assert (await here.in_vain("abd")).stage == "quick"
+            assert here.pulse.out == out
+        assert (await patient).stage == "quick", "whoever waits is told when it is left alone"
+        assert (asked.shed, asked.rested, deep.batches) == (4, 0, [["abc"]])
+        here.now = 101.9
+        assert [type(asked.read(text, 9.0)) for text in ("abe", "abf")] == [Verdict, Verdict]
+        # One tries, and does not wait either.
+        here.now = 102.1
+        assert [type(asked.read(text, 9.0)) for text in ("abg", "abh")] == [Verdict, Verdict]
+        await settled()
+        assert (asked.shed, asked.rested, deep.batches) == (4, 4, [["abc"], ["abg"]])
+        deep.go.set()
+        assert (await until_looked(asked, "abc")).stage == "deep"
+        assert (await until_looked(asked, "abg")).stage == "deep"
+        assert (here.pulse.out, here.pulse.said(here.now)) == (False, "")
+        assert (await waits(asked.read("abi", 9.0))).stage == "deep"
+        await asked.aclose()
+
+    asyncio.run(story())
+
+
+async def until_looked(asked: Reader, text: str) -> Verdict:
+    """What is kept of a text as soon as it is: a thread works on it."""
+    end = time.monotonic() + 10
+    while (found := asked.look(text)) is None:
+        assert time.monotonic() < end, f"{text} was not read in 10 s"
+        await asyncio.sleep(0.002)
+    return found
+
+
+def test_failures_in_a_row_cost_only_the_first_requests_anything() -> None:
+    async def story() -> None:
+        deep = Deep(SitsError(Code.UPSTREAM_ERROR, "bge-m3 answers 500"))
+        deep.go.set()
+        here = Clocked(deep)
+        for text in ("a", "b", "c"):
+            assert (await waits(here.reader.read(text))).stage == "quick"
+        assert here.pulse.out
+        found = [here.reader.read(text) for text in ("d", "e")]
+        assert [type(one) for one in found] == [Verdict, Verdict]
+        assert (here.reader.shed, here.reader.rested, len(deep.batches)) == (3, 2, 3)
+        assert here.pulse.said(here.now).startswith("bge-m3 answers 500; it is left alone")
+        here.now += 1.0
+        deep.mend()
+        assert isinstance(here.reader.read("ab"), Verdict)
+        assert (await until_looked(here.reader, "ab")).stage == "deep"
+        assert not here.pulse.out
+        await here.reader.aclose()
+
+    asyncio.run(story())
+
+
+def test_tries_that_all_hang_are_few_and_closing_ends_them() -> None:
+    async def story() -> None:
+        deep = Deep()
+        here = Clocked(deep)
+        waits(here.reader.read("abc"))
+        await settled()
+        here.now += 1.0
+        await here.in_vain("abd")
+        for number in range(12):
+            here.now += 100.0
+            here.reader.read("x" + chr(97 + number))
+            await settled()
+        assert len(deep.batches) == 13
+        assert len([task for task in asyncio.all_tasks() if task.get_name() == "intent"]) == LATE + 1
+        await here.reader.aclose()
+        assert [task for task in asyncio.all_tasks() if task.get_name() == "intent"] == []
+
+    asyncio.run(story())
+
+
+def test_a_slow_model_is_never_left_alone_and_everything_it_says_is_kept() -> None:
+    async def story() -> None:
+        deep = Deep()
+        here = Clocked(deep)
+        texts = [f"a{chr(98 + at)}" for at in range(8)]
+        for text in texts:
+            assert (await here.in_vain(text)).stage == "quick"
+            await settled()
+            here.now += 0.8
+            assert (await here.in_vain(text)).stage == "quick"
+            deep.go.set()
+            assert (await until_looked(here.reader, text)).stage == "deep"
+            deep.go.clear()
+            assert not here.pulse.out
+        assert (here.reader.rested, deep.batches) == (0, [[text] for text in texts])
+        await here.reader.aclose()
 
     asyncio.run(story())

@@ -90,7 +90,7 @@ def test_the_commands_tune_and_evaluate(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "tuning.json"
     tuned = CliRunner().invoke(command, ["tune", str(file), "--out", str(out)], catch_exceptions=False)
     assert tuned.exit_code == 0
-    assert msgspec.json.decode(tuned.output) == msgspec.json.decode(out.read_bytes())
+    assert msgspec.json.decode(tuned.stdout) == msgspec.json.decode(out.read_bytes())
     done = CliRunner().invoke(command, ["eval", str(file), "--tuning", str(out), "--json"], catch_exceptions=False)
     found = msgspec.json.decode(done.output)
     assert (done.exit_code, found["domains"], found["examples"], found["queries"]) == (0, 2, 48, 48)

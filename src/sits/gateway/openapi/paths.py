@@ -258,7 +258,8 @@ PAGED = (
     ),
     Paged(
         "POST", "/v1/feedback", "giveFeedback", "inference", "Say how good an answer was.", "key", "FeedbackTaken",
-        own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,)}, request="Feedback", examples={"thumbs": routing.FEEDBACK},
+        own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,), 409: (Code.CONFLICT,)}, request="Feedback",
+        examples={"thumbs": routing.FEEDBACK},
     ),
     Paged(
         "GET", "/v1/admin/learning", "showLearning", "operations", "What routes learned, of this worker.", "admin", "Learning",

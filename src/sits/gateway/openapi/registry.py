@@ -98,7 +98,7 @@ def _unit() -> Schema:
             "state": one_of(UNITS),
             "stays": said(FILLED, "The unit that gets all requests while they are merged."),
             "away": listed(STRING),
-            "unloaded": listed(STRING),
+            "asleep": said(listed(STRING), "Those that have given their memory back since they were merged away."),
             "tokens": said(NUMBER, "Of a prompt, on average over five seconds."),
             "qps": NUMBER,
             "stale": said(COUNT, "Looks at which the data was too old to decide."),

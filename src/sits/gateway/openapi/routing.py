@@ -30,6 +30,10 @@ def schemas() -> dict[str, Schema]:
                 "state": one_of(("none", "building", "quick", "ready", "failed")),
                 "embedded": said(record({"done": COUNT, "of": COUNT}), "Examples whose embeddings are there."),
                 "trouble": STRING,
+                "resting": said(
+                    nullable(record({"why": STRING, "again_seconds": NUMBER})),
+                    "Why the embedder is left alone, and in how many seconds it may be asked again. Quick verdicts stand.",
+                ),
                 "declared": listed(STRING),
                 "domains": said(listed(STRING), "Those that requests are read by now."),
                 "embedder": said(
@@ -59,6 +63,10 @@ def schemas() -> dict[str, Schema]:
                 "score": {"type": "number", "minimum": -1, "maximum": 1},
                 "thumbs": one_of(("up", "down")),
                 "comment": {"type": "string", "maxLength": 2000},
+                "key": said(
+                    {"type": "string", "minLength": 1, "maxLength": 200},
+                    "Whose request it is, for administrators, where several keys use the same id.",
+                ),
             },
             ["request_id"],
             additionalProperties=False,
@@ -66,7 +74,14 @@ def schemas() -> dict[str, Schema]:
         ),
         "FeedbackTaken": record({"request_id": FILLED, "status": one_of(("counted", "repeated", "changed", "late"))}),
         "PluginList": plugins(),
-        "Learning": record({"trouble": STRING, "routes": {"type": "object", "additionalProperties": OBJECT}}),
+        "Learning": record(
+            {
+                "trouble": STRING,
+                "room": said(record({"held": COUNT, "most": COUNT}), "Decisions that are known of, and how many may be."),
+                "lost": said(COUNT, "Outcomes that other processes were not told, or that came from them too fast."),
+                "routes": {"type": "object", "additionalProperties": OBJECT},
+            }
+        ),
     }
 
 

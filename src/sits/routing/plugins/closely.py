@@ -25,6 +25,22 @@ def closely(
 
     `control` says something of the same form and keeps nothing. The fence has heard of the call unless all is fine.
     """
+    footprint = fence.footprint
+    footprint.hold(fence.exact)
+    try:
+        return _looked(fence, control, facts, candidates, function, more)
+    finally:
+        footprint.free()
+
+
+def _looked(
+    fence: Fence,
+    control: Callable[..., Any],
+    facts: Facts,
+    candidates: tuple[Candidate, ...],
+    function: Callable[..., Any],
+    more: tuple[Any, ...],
+) -> tuple[int, Any, float]:
     limits, footprint = fence.limits, fence.footprint
     untouched = Untouched(facts, candidates)
     others = footprint.others()
@@ -45,12 +61,11 @@ def closely(
         fence.failed(error, took)
         failed = True
     slow = fence.slow(took, turns, footprint.turns())
-    kept = footprint.memory() - held - noise
-    if kept > limits.call_bytes:
-        footprint.collect()  # garbage in circles is not kept
-        kept = footprint.memory() - held - noise
+    kept, doubt = _kept(fence, held, noise)
     changed = untouched.restored()
     left = fence.sampled(kept, others, footprint.others())
+    if doubt:
+        fence.doubted()
     if failed:
         return USELESS, None, took
     if not changed and not left and not slow:
@@ -61,6 +76,23 @@ def closely(
         dispose(said)
         return USELESS, None, took
     return USABLE, said, took
+
+
+def _kept(fence: Fence, held: int, noise: int) -> tuple[int, bool]:
+    """Bytes that a call has kept, and whether that is in doubt: garbage in circles is not kept, and where others left some, too,
+    it cannot be told whose was given back."""
+    footprint, most = fence.footprint, fence.limits.call_bytes
+    exact = fence.exact
+    kept = footprint.memory() - held - noise  # in one go: a number that is kept would be seen
+    if kept <= most:
+        fence.suspect = False
+        return kept, False
+    footprint.collect()
+    kept = footprint.memory() - held - noise
+    if kept > most or exact:
+        fence.suspect = kept > most
+        return kept, False
+    return 0, True
 
 
 def sift(facts: Facts, candidates: tuple[Candidate, ...], plugin: Any) -> Any:

@@ -39,6 +39,7 @@ class Fence:
         "_troubles",
         "_until",
         "alarm",
+        "aside",
         "calls",
         "clock",
         "counts",
@@ -51,6 +52,7 @@ class Fence:
         "out",
         "seconds",
         "since",
+        "suspect",
         "unmade",
         "why",
     )
@@ -83,12 +85,16 @@ class Fence:
         """Whether it is fenced off."""
         self.why: str = ""
         """The last trouble, in words; empty once it is forgotten."""
-        self.unmade: str = ""
-        """Why it could not be made for a route; that route goes on without it."""
+        self.unmade: dict[str, str] = {}
+        """Why it could not be made for a route, by the route, which goes on without it. Of the routes of one configuration."""
         self.since: float = clock()
         """When it was loaded, fenced, or came back."""
         self.due: int = 0
         """Calls until the next one is sampled; 0 or less: this one."""
+        self.aside: bool = False
+        """Whether one of its smaller calls took long, so that the next ones are looked at."""
+        self.suspect: bool = False
+        """Whether it may have kept memory, which garbage of others has hidden."""
         self._troubles: int = 0
         self._good: int = 0
         self._rest: float = self.limits.rest
@@ -102,6 +108,7 @@ class Fence:
     def afresh(self) -> None:
         """What was sampled is forgotten, and sampling begins again."""
         self.due = 0
+        self.suspect = False
         self._sampled = 0
         self._kept = 0
         self._grew = 0
@@ -195,6 +202,16 @@ class Fence:
             self.trouble("late", f"was cut after {seconds * 1000:.0f} ms{_where(error)}")
         else:
             self.trouble("raised", described(error, self.alarm, self.limits.hard))
+
+    @property
+    def exact(self) -> bool:
+        """Whether the next look is to be exact, which takes up to some milliseconds: the first ones, and when in doubt."""
+        return self.suspect or self._sampled < self.limits.sampled_first
+
+    def doubted(self) -> None:
+        """The look of now does not tell whether it keeps memory: the next call is looked at, exactly."""
+        self.suspect = True
+        self.due = 1
 
     def sampled(self, kept: int, before: tuple[int, int, int], after: tuple[int, int, int]) -> str:
         """A call was looked at closely, and kept so many bytes: empty, or what is wrong with that."""

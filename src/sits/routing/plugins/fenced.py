@@ -20,24 +20,33 @@ LOST = "\0lost"
 """The facet of a request for which the plugin could not be asked."""
 MOST_OWED = 1024
 """Releases that are kept for a score that is fenced off."""
+_NO_TURNS = (0.0, 0)
 _PLAIN: frozenset[type] = frozenset((str, bytes, int, float, bool, type(None)))
 
 
 class FencedFilter(Filter):
     """Asks the plugin about all candidates at once, so that it counts for all of them or for none."""
 
-    __slots__ = ("_alarm", "_candidates", "_hard", "_verdicts", "fence", "plugin")
+    __slots__ = ("_alarm", "_candidates", "_hard", "_unmade", "_verdicts", "fence", "plugin")
 
-    def __init__(self, plugin: Filter | None, candidates: Sequence[Candidate], fence: Fence, strict: bool = True) -> None:
+    def __init__(
+        self, plugin: Filter | None, candidates: Sequence[Candidate], fence: Fence, strict: bool = True, unmade: str = ""
+    ) -> None:
         self.plugin: Filter | None = plugin
         """None where it could not be made: then it leaves out nobody."""
         self.fence: Fence = fence
+        self._unmade: str = unmade
         self.name = fence.name
         self.strict = strict
         self._alarm: Alarm = fence.alarm
         self._hard: float = fence.limits.hard
         self._candidates: tuple[Candidate, ...] = tuple(candidates)
         self._verdicts: Sequence[str] = ()
+
+    @property
+    def silent(self) -> str:
+        """Why it takes no part just now; empty where it does."""
+        return _silent(self._unmade, self.fence)
 
     def asks(self, facts: Facts) -> bool:
         """Whether it leaves out anybody: `keep` has the verdicts of the last call."""
@@ -80,12 +89,23 @@ class FencedFilter(Filter):
 class FencedScore(Score):
     """Scales what the plugin says itself: it is the only one that knows how to say nothing."""
 
-    __slots__ = ("_alarm", "_candidates", "_hard", "_held", "_lost", "_none", "_owed", "_scale", "_score", "fence", "plugin")
+    __slots__ = (
+        "_alarm", "_candidates", "_hard", "_held", "_lost", "_none", "_owed", "_scale", "_score", "_unmade", "fence", "plugin",
+    )  # fmt: skip
 
-    def __init__(self, plugin: Score | None, candidates: Sequence[Candidate], fence: Fence, varies: str, scale: str) -> None:
+    def __init__(
+        self,
+        plugin: Score | None,
+        candidates: Sequence[Candidate],
+        fence: Fence,
+        varies: str,
+        scale: str,
+        unmade: str = "",
+    ) -> None:
         self.plugin: Score | None = plugin
         """None where it could not be made: then it says nothing."""
         self.fence: Fence = fence
+        self._unmade: str = unmade
         self.name = fence.name
         # What never varies is asked again each tick, for it may have been in trouble when it was asked.
         self.varies = "request" if varies == "request" else "tick"
@@ -98,6 +118,11 @@ class FencedScore(Score):
         self._score: Callable[..., Any] | None = None if plugin is None else getattr(plugin, "score", None)
         self._held: list[int] = [0] * len(candidates)
         self._owed: list[tuple[Candidate, bool]] = []
+
+    @property
+    def silent(self) -> str:
+        """Why it takes no part just now; empty where it does."""
+        return _silent(self._unmade, self.fence)
 
     def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
         fence = self.fence
@@ -236,6 +261,8 @@ class FencedScore(Score):
         """One of the smaller calls: whether it went well, and what it said. It heals nothing, or many of them would make up for
         a score that always fails."""
         fence = self.fence
+        looks = fence.aside
+        turns = fence.footprint.turns() if looks else _NO_TURNS
         begun = fence.clock()
         try:
             said = self._alarm.call(self._hard, function, *args)
@@ -245,8 +272,11 @@ class FencedScore(Score):
             return False, None
         took = fence.clock() - begun
         fence.seconds += took
-        if took > 4.0 * fence.limits.slow:  # not looked at closely, so it must be more than a busy machine would explain
-            fence.trouble("slow", f"took {took * 1000:.1f} ms")
+        if looks:
+            slow = fence.slow(took, turns, fence.footprint.turns())
+            if slow:
+                fence.trouble("slow", slow)
+        fence.aside = took > fence.limits.slow  # perhaps the machine is busy: the next one will tell
         return True, said
 
 
@@ -281,6 +311,10 @@ class FencedFacetsHolder(FencedFacets):
 
     def release(self, candidate: Candidate, ok: bool) -> None:
         self._release(candidate, ok)
+
+
+def _silent(unmade: str, fence: Fence) -> str:
+    return unmade or (f"is fenced off: {fence.why}" if fence.out else "")
 
 
 def _joined(said: Any) -> str:

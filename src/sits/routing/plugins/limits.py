@@ -15,7 +15,7 @@ class Limits(msgspec.Struct, frozen=True):
     """What a plugin may do. Times in seconds."""
 
     hard: float = 0.05
-    """A call is cut after so long. The gateway stands still meanwhile."""
+    """A call is cut after so long, a little later where others had the processor. The gateway stands still meanwhile."""
     slow: float = 0.005
     """A call that took longer is looked at closely the next time; it is a trouble where it was not just that others had the
     processor. What it said counts."""
@@ -72,5 +72,12 @@ class Footprint:
         """Seconds for which this thread had a processor, and how often one was taken from it."""
         return 0.0, 0
 
+    def hold(self, clean: bool) -> None:
+        """Garbage in circles stays where it is until `free`, so that no call seems to give back what others left; with `clean`,
+        what others left is given back first."""
+
     def collect(self) -> None:
-        """Gives back what the last call left as garbage."""
+        """Gives back the garbage in circles that is there: of the last call alone, where `hold` was clean."""
+
+    def free(self) -> None:
+        """Garbage is given back as usual."""

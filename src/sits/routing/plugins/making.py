@@ -20,7 +20,7 @@ def fenced_filter(make: Callable[[Made], Filter], made: Made, fence: Fence, seco
         plugin, strict, _ = fence.alarm.call(seconds, _made_filter, make, _bare(made))
     except BaseException as error:
         return missing_filter(made, fence, _why_not_made(error, fence))
-    fence.unmade = ""
+    fence.unmade.pop(made.route, None)
     return FencedFilter(plugin, made.candidates, fence, strict)
 
 
@@ -34,7 +34,7 @@ def fenced_score(make: Callable[[Made], Score], made: Made, fence: Fence, second
         plugin, varies, scale = fence.alarm.call(seconds, _made_score, make, _bare(made))
     except BaseException as error:
         return missing_score(made, fence, _why_not_made(error, fence))
-    fence.unmade = ""
+    fence.unmade.pop(made.route, None)
     facets = varies != "request" and _overrides(plugin, "facet")
     holds = _overrides(plugin, "reserve") or _overrides(plugin, "release")
     kind = (FencedFacetsHolder if facets else FencedHolder) if holds else FencedFacets if facets else FencedScore
@@ -43,14 +43,14 @@ def fenced_score(make: Callable[[Made], Score], made: Made, fence: Fence, second
 
 def missing_filter(made: Made, fence: Fence, why: str) -> FencedFilter:
     """One that could not be made: it leaves out nobody."""
-    fence.unmade = why
-    return FencedFilter(None, made.candidates, fence, False)
+    fence.unmade[made.route] = why
+    return FencedFilter(None, made.candidates, fence, False, why)
 
 
 def missing_score(made: Made, fence: Fence, why: str) -> FencedScore:
     """One that could not be made: it says nothing."""
-    fence.unmade = why
-    return FencedScore(None, made.candidates, fence, "tick", "given")
+    fence.unmade[made.route] = why
+    return FencedScore(None, made.candidates, fence, "tick", "given", why)
 
 
 def _why_not_made(error: BaseException, fence: Fence) -> str:

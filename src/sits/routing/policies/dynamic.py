@@ -62,9 +62,7 @@ class DynamicWeights(Policy):
         surge = self._usual > 0.0 and rate > _SURGE * self._usual
         self._spread = self._spread * 0.5 if surge else min(1.0, self._spread + 0.1)
         self._usual += (rate - self._usual) * (_USUAL if self._usual > 0.0 else 1.0)
-        raw = [
-            formula(state.total * 1000.0, (state.seen - self._seen.get(state, state.seen)) / span) for state in states
-        ]
+        raw = [formula(state.total * 1000.0, (state.seen - self._seen.get(state, state.seen)) / span) for state in states]
         mean = sum(raw) / len(raw)
         spread = self._spread
         self._shares = [(mean + (one - mean) * spread) * weight for one, weight in zip(raw, weights, strict=True)]

@@ -10,11 +10,16 @@ from sits.routing.policies.state import TargetState
 by_weight = by_share
 
 
+_MOST_SETS = 64
+"""Sets of targets whose turns are kept: what some requests need, not all targets can do."""
+
+
 class RoundRobin(Policy):
     """One after the other, weights or not."""
 
     def __init__(self) -> None:
-        self._next: int = 0
+        self._next: dict[tuple[TargetState, ...], int] = {}
+        """By the targets that were chosen from."""
 
     def seen(
         self,
@@ -26,9 +31,13 @@ class RoundRobin(Policy):
         warm: Sequence[float] = (),
     ) -> list[float]:
         """How many turns each has to wait."""
-        count = len(states)
-        turn = self._next % count
-        self._next = turn + 1
+        key, count = tuple(states), len(states)
+        turn = self._next.get(key, -1)
+        if turn < 0:
+            turn = 0
+            if len(self._next) >= _MOST_SETS:
+                self._next.clear()
+        self._next[key] = (turn + 1) % count
         return [float((index - turn) % count) for index in range(count)]
 
 
@@ -36,7 +45,8 @@ class WeightedRoundRobin(Policy):
     """In turns by weight, spread evenly: nginx's smooth weighted round robin (nginx commit 52327e0, 2012)."""
 
     def __init__(self) -> None:
-        self._credit: dict[TargetState, float] = {}
+        self._credits: dict[tuple[TargetState, ...], list[float]] = {}
+        """By the targets that were chosen from."""
 
     def seen(
         self,
@@ -48,17 +58,22 @@ class WeightedRoundRobin(Policy):
         warm: Sequence[float] = (),
     ) -> list[float]:
         """What each has not had of its turns, as a cost; of equals the first one comes first."""
-        credit = self._credit
+        key = tuple(states)
+        credit = self._credits.get(key)
+        if credit is None:
+            if len(self._credits) >= _MOST_SETS:
+                self._credits.clear()
+            credit = self._credits[key] = [0.0] * len(key)
         total = 0.0
         best = 0
         for index, weight in enumerate(weights):
             total += weight
-            credit[states[index]] = credit.get(states[index], 0.0) + weight
-            if credit[states[index]] > credit[states[best]]:
+            credit[index] += weight
+            if credit[index] > credit[best]:
                 best = index
-        costs = [-credit[state] for state in states]
+        costs = [-one for one in credit]
         costs[best] -= 1e-9 * total
-        credit[states[best]] -= total
+        credit[best] -= total
         return costs
 
 

@@ -115,7 +115,7 @@ class _RecalledUse(_Use):
 
     def gives(self, facts: Facts, candidates: list[Candidate], those: list[int] | None) -> list[float]:
         said = self.score.score(facts, candidates)
-        return list(said) if _of(self.score, "told") else normalised(said, self.scale, those)
+        return list(said) if getattr(self.score, "told", None) else normalised(said, self.scale, those)
 
 
 class _Sum:
@@ -194,7 +194,8 @@ class Scheduler:
     def line_up(self, names: Sequence[str]) -> None:
         """Of one that recalls: add the scores up in this order, where these are their names. A replay does not know how often
         plugins said that theirs vary."""
-        left, found = list(self._live), []
+        left: list[_Use] = list(self._live)
+        found: list[_Use] = []
         for name in names:
             for use in left:
                 if use.name == name:

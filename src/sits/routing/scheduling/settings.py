@@ -5,12 +5,14 @@ A plugin of others may read its own the same way: `read(MySettings, made.setting
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from sits.resources.problem import did_you_mean, quoted
+from sits.resources.conform import faults
+from sits.resources.problem import Fault, quoted, shown
+from sits.resources.unread import Unread, whole
 from sits.resources.vocabulary import Dollars, Positive, Spec
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -19,21 +21,40 @@ Labels = dict[str, str | list[str]]
 T = TypeVar("T", bound=Spec)
 
 
+class BadSettings(ValueError):
+    """Settings that cannot be used, with everything that is wrong with them; paths are below `settings`."""
+
+    def __init__(self, found: Sequence[Fault]) -> None:
+        self.faults = tuple(found)
+        super().__init__("; ".join(_said(fault) for fault in found))
+
+
+def _said(fault: Fault) -> str:
+    text = fault.message if fault.at_key else f"{shown(fault.path)}: {fault.message}"
+    return f"{text}; {fault.hint}" if fault.hint else text
+
+
 def read(kind: type[T], settings: Mapping[str, Any]) -> T:
     """The settings as a value.
 
     Raises:
-        ValueError: one is not known, or of the wrong kind; the message names it.
+        BadSettings: some are not known, or of the wrong kind; the message names them all.
+        Unread: only in a configuration with faults that were told already: some could not be read.
     """
-    known = [field.encode_name for field in msgspec.structs.fields(kind)]
-    for key in settings:
-        if key not in known:
-            hint = did_you_mean(str(key), known) or (f"there are: {', '.join(known)}" if known else "it has none")
-            raise ValueError(f"there is no setting {quoted(str(key))}; {hint}")
-    try:
-        return msgspec.convert(dict(settings), kind)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error).replace("`$.", "`").replace("`$", "`")) from error
+    plain = dict(settings)
+    found = [_of_setting(fault, kind) for fault in faults(plain, kind)]
+    if found:
+        raise BadSettings(found)
+    if not whole(plain):
+        raise Unread
+    return msgspec.convert(plain, kind)
+
+
+def _of_setting(fault: Fault, kind: type[Spec]) -> Fault:
+    if fault.message != "unknown key" or len(fault.path) != 1:
+        return fault
+    hint = fault.hint if msgspec.structs.fields(kind) else "it has none"
+    return msgspec.structs.replace(fault, message=f"there is no setting {quoted(fault.path[0])}", hint=hint)
 
 
 class Nothing(Spec, frozen=True):

@@ -116,11 +116,13 @@ async def build(
     told: Told = lambda done, of: None,
     *,
     anew: bool = False,
+    tuned: bool = False,
     each: int = EACH,
 ) -> Built:
     """The intent for this material. `index` as the count of examples says when not given. `told` hears how many examples are
-    embedded, `each` of them at a time. `anew`: `embed` is not the model that `tuning` was made with, so of this only what is the
-    quick stage's counts, and the rest is set from the examples.
+    embedded, `each` of them at a time. `anew`: `embed` is not the built-in model, so embeddings are laid where those of that one
+    lie; and unless `tuning` was made with it (`tuned`), of this only what is the quick stage's counts, and the rest is set from
+    the examples.
 
     Of several processes of a machine one fits, in a process of its own, and the others find it done.
 
@@ -128,16 +130,16 @@ async def build(
         SitsError: what the embedding model failed of; `internal_error`, the folder of the shelf cannot be written, or the fit
             failed.
     """
-    found = await restored(given, shelf, tuning, index, anew=anew)
+    found = await restored(given, shelf, tuning, index, anew=anew, tuned=tuned)
     if found is not None:
         return found
     rows = await embedded(given.texts, embed, shelf, told=told, each=each)
     laid, rows = await aside(lambda: _laid(given, rows, anew), "intent")
-    fits, name = Fits(shelf.path.parent), _name(given, shelf, tuning, index, anew)
+    fits, name = Fits(shelf.path.parent), _name(given, shelf, tuning, index, anew, tuned)
     while (fitted := await aside(lambda: fits.take(name), "intent")) is None:
         with alone(fits.folder / "fit.lock") as ours:
             if ours and await aside(lambda: fits.take(name), "intent") is None:
-                task = await aside(lambda: _task(given, rows, quick, tuning, _index(given, index), anew), "intent")
+                task = await aside(lambda: _task(given, rows, quick, tuning, _index(given, index), anew and not tuned), "intent")
                 raw = await fit_apart(task)
                 await aside(partial(fits.keep, name, raw), "intent")
         if not ours:
@@ -146,10 +148,10 @@ async def build(
 
 
 async def restored(
-    given: Material, shelf: Shelf, tuning: Tuning, index: Index | None = None, *, anew: bool = False
+    given: Material, shelf: Shelf, tuning: Tuning, index: Index | None = None, *, anew: bool = False, tuned: bool = False
 ) -> Built | None:
     """The same where all of it was made before; None where something is missing."""
-    name = _name(given, shelf, tuning, index, anew)
+    name = _name(given, shelf, tuning, index, anew, tuned)
     fitted = await aside(lambda: Fits(shelf.path.parent).take(name), "intent")
     if fitted is None:
         return None
@@ -159,6 +161,20 @@ async def restored(
     laid, rows = await aside(lambda: _laid(given, _rows(given.texts, found), anew), "intent")
     found.clear()
     return await _aside_and_trimmed(partial(_built, given, rows, fitted, _index(given, index), laid))
+
+
+async def examples(
+    given: Material, embed: Embed, shelf: Shelf, *, anew: bool, each: int = EACH, told: Told = lambda done, of: None
+) -> tuple[Material, Matrix, Seat | None]:
+    """What heads are fitted on of this material, its embeddings as they are read, and where others are laid for that.
+
+    Raises:
+        SitsError: as `build`.
+    """
+    rows = await embedded(given.texts, embed, shelf, told=told, each=each)
+    laid, rows = await aside(lambda: _laid(given, rows, anew), "intent")
+    left = await aside(lambda: _left(given, rows), "intent")
+    return msgspec.structs.replace(given, examples=tuple(given.examples[at] for at in left)), rows[left], laid
 
 
 async def build_quick(given: Material, quick: Embedder, tuning: Tuning) -> Intent:
@@ -263,10 +279,10 @@ def _index(given: Material, index: Index | None) -> Index:
     return index or ("heads" if len(given.examples) <= MOST_EXAMPLES else "vectors")
 
 
-def _name(given: Material, shelf: Shelf, tuning: Tuning, index: Index | None, anew: bool) -> str:
+def _name(given: Material, shelf: Shelf, tuning: Tuning, index: Index | None, anew: bool, tuned: bool) -> str:
     """What the fit of all this is kept by."""
     parts = [given.digest.encode(), shelf.model.encode(), msgspec.json.encode(tuning), _index(given, index).encode()]
-    return digest(*parts, *([b"anew"] if anew else []))
+    return digest(*parts, *([b"tuned" if tuned else b"anew"] if anew else []))
 
 
 def _laid(given: Material, rows: Matrix, anew: bool) -> tuple[Seat | None, Matrix]:

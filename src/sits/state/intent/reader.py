@@ -1,12 +1,14 @@
 """Reading what requests want while the loop goes on: the quick stage at once, the deep one in batches aside.
 
 Nothing here fails a request. Where the deep stage cannot be asked - too many wait, the model is gone - the quick verdict stands.
+While the model is left alone (`pulse`) it does so at once; the query that may try it is asked about behind, and nobody waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +21,8 @@ from sits.routing.intent.verdict import Verdict
 from sits.routing.intent.votes import Vote
 from sits.state.cache.semantic.embedder import Embedder
 from sits.state.intent.embedders import BATCH, Embed
+from sits.state.intent.patience import watched
+from sits.state.intent.pulse import Pulse
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,40 +41,62 @@ WAITING = 256
 """Queries that may wait for the deep stage; beyond, the quick verdict stands."""
 READ = 2000
 """Characters of a query that are read."""
+LATE = 4
+"""Batches that may still be answered after the model has been tried anew."""
 
 
 class Reader:
     """Reads queries by one intent. Made in the loop that uses it; `aclose` ends its task."""
 
     __slots__ = (
+        "_begun",
+        "_clock",
         "_embed",
         "_intent",
         "_last",
+        "_late",
+        "_pulse",
         "_quick",
         "_recent",
         "_task",
+        "_told",
         "_votes",
         "_waiting",
         "asked",
         "kept",
         "quick",
+        "rested",
         "shed",
-        "trouble",
     )
 
     def __init__(
-        self, intent: Intent, quick: Embedder, embed: Embed | None, recent: Recent | None = None, votes: Votes | None = None
+        self,
+        intent: Intent,
+        quick: Embedder,
+        embed: Embed | None,
+        recent: Recent | None = None,
+        votes: Votes | None = None,
+        *,
+        pulse: Pulse | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Without `embed` every quick verdict stands."""
+        """Without `embed` every quick verdict stands. `pulse` is that of the model behind `embed`, and hears of it from here."""
         self._intent = intent
         self._quick = quick
-        self._embed = embed
+        self._pulse = Pulse("the deep stage") if pulse is None else pulse
+        self._clock = clock
+        self._embed = None if embed is None else watched(embed, self._pulse, clock)
         self._votes = votes
         self._recent = Recent() if recent is None else recent
         self._last: tuple[str, Matrix, Verdict] | None = None
         """What the quick stage was last unsure of: whoever looked at it mostly goes on to read it."""
         self._waiting: deque[Asked] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._begun: list[Asked] = []
+        """What `_task` has asked about."""
+        self._late: list[asyncio.Task[None]] = []
+        """Those that were asked before the model was tried anew."""
+        self._told = ""
         self.quick = 0
         """Verdicts of the quick stage that stood."""
         self.asked = 0
@@ -79,8 +105,8 @@ class Reader:
         """Queries whose verdict was there already."""
         self.shed = 0
         """Queries whose quick verdict stood because the deep stage could not be asked, or not in time."""
-        self.trouble = ""
-        """Why the deep stage could not be asked the last time, if so."""
+        self.rested = 0
+        """Queries whose quick verdict stood at once because the model was left alone."""
 
     def look(self, text: str) -> Verdict | None:
         """The verdict that can be had at once: one that is kept, or a quick one that is sure enough; None where neither is."""
@@ -110,15 +136,21 @@ class Reader:
             last, self._last = self._last, None
             assert last is not None
         _, tokens, verdict = last
+        if self._pulse.out:
+            self.rested += 1
+            if self._pulse.take(self._clock()):
+                self._try(text, tokens, verdict)
+            return verdict
         if len(self._waiting) >= WAITING:
             self.shed += 1
             return verdict
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Verdict] = loop.create_future()
+        asked = text, tokens, verdict, future
         if seconds is not None:
-            timer = loop.call_later(seconds, self._stand, [(text, tokens, verdict, future)])
+            timer = loop.call_later(seconds, self._in_vain, asked)
             future.add_done_callback(lambda _: timer.cancel())
-        self._waiting.append((text, tokens, verdict, future))
+        self._waiting.append(asked)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work(), name="intent")
         return future
@@ -127,29 +159,43 @@ class Reader:
         """End what is under way; the quick verdicts of those that wait stand."""
         self._stand(self._waiting)
         self._waiting.clear()
-        task, self._task = self._task, None
-        if task is not None:
+        tasks = [*self._late, *([self._task] if self._task is not None else [])]
+        self._task, self._late = None, []
+        for task in tasks:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _work(self) -> None:
-        """Batches, until nobody waits. One at a time: the model uses what cores it may have."""
-        while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
-            trouble = ""
+    def _try(self, text: str, tokens: Matrix, verdict: Verdict) -> None:
+        """Ask about this one behind, beside what has not been answered yet. Nobody waits for it."""
+        nobody: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        nobody.set_result(verdict)
+        if self._task is not None and not self._task.done():
+            self._late.append(self._task)
+        self._late = [task for task in self._late if not task.done()]
+        if len(self._late) > LATE:
+            self._late.pop(0).cancel()
+        self._task = asyncio.create_task(self._work([(text, tokens, verdict, nobody)]), name="intent")
+
+    async def _work(self, batch: Sequence[Asked] = ()) -> None:
+        """This batch and then others, until nobody waits. One at a time: the model uses what cores it may have."""
+        own = asyncio.current_task()
+        while batch or (self._waiting and self._task is own):
+            if not batch:
+                taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+                batch = self._begun = [one for one in taken if not one[3].done()]
             try:
-                await self._batch([one for one in batch if not one[3].done()])
+                await self._batch(batch)
+                self._told = ""
             except SitsError as error:
-                trouble = error.message
+                if error.message != self._told:
+                    self._told = error.message
+                    _log.warning("the deep stage cannot be asked, quick verdicts stand: %s", error.message)
             finally:
                 # Told here, too, when the task is cancelled, so that nobody waits for ever.
                 self._stand(batch)
-            if trouble != self.trouble:
-                self.trouble = trouble
-                if trouble:
-                    _log.warning("the deep stage cannot be asked, quick verdicts stand: %s", trouble)
+            batch = ()
 
-    async def _batch(self, batch: list[Asked]) -> None:
+    async def _batch(self, batch: Sequence[Asked]) -> None:
         if not batch:
             return
         self.asked += len(batch)
@@ -175,6 +221,16 @@ class Reader:
         except SitsError as error:
             _log.debug("the nearest examples cannot be asked, the deep head decides alone: %s", error.message)
             return ()
+
+    def _in_vain(self, asked: Asked) -> None:
+        """This one has waited for as long as it may."""
+        self._stand((asked,))
+        now = self._clock()
+        if self._pulse.missed(now):
+            _log.warning("quick verdicts stand at once: %s", self._pulse.said(now))
+            self._stand(self._begun)
+            self._stand(self._waiting)
+            self._waiting.clear()
 
     def _stand(self, batch: Iterable[Asked]) -> None:
         for _, _, verdict, future in batch:

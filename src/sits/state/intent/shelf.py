@@ -43,7 +43,7 @@ class Shelf:
 
     def __init__(self, folder: Path, model: str, dimension: int, most: int = MOST) -> None:
         """`model` names the weights, too: vectors of others say nothing there."""
-        self.path = folder / f"examples-{_plain(model)}.bin"
+        self.path = folder / f"examples-{plain(model)}.bin"
         self.model = model
         self._bytes = 4 * dimension
         self._most = most
@@ -101,15 +101,16 @@ def sized(model: str, dimension: int) -> str:
 def size_kept(folder: Path, model: str) -> int | None:
     """How many numbers embeddings of a model had when they were last put on a shelf, named by `sized`. Reads a folder."""
     found = []
-    for path in folder.glob(f"examples-{_plain(model)}-*.bin"):
+    for path in folder.glob(f"examples-{plain(model)}-*.bin"):
         size = path.stem.rpartition("-")[2]
         with contextlib.suppress(OSError):  # it goes just now
-            if size.isdecimal() and path.stem == f"examples-{_plain(sized(model, int(size)))}":
+            if size.isdecimal() and path.stem == f"examples-{plain(sized(model, int(size)))}":
                 found.append((path.stat().st_mtime, int(size)))
     return max(found)[1] if found else None
 
 
-def _plain(model: str) -> str:
+def plain(model: str) -> str:
+    """The name of a model as files are called by it."""
     return re.sub("[^A-Za-z0-9._-]", "-", model)
 
 

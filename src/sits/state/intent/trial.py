@@ -16,6 +16,7 @@ from sits.routing.intent.judge import Marks, judge
 from sits.routing.intent.script import scripts
 from sits.routing.intent.seen import Seen
 from sits.routing.intent.tune import Read, Tuning, folds, read_all, tune_safe, tune_scale
+from sits.routing.intent.verdict import Verdict
 from sits.state.cache.semantic.embedder import Embedder
 from sits.state.intent.embedders import Deep
 from sits.state.intent.labelled import UNKNOWN, Query, domains_of
@@ -63,8 +64,12 @@ class Trial(msgspec.Struct, frozen=True):
 def embedded(queries: Sequence[Query], quick: Embedder, deep: Deep) -> Vectors:
     """Embed queries for both stages."""
     texts = [query.text for query in queries]
-    tokens, embeddings = quick.embed(texts), deep.embed(texts)
-    return Vectors(embeddings, quick_seen(texts, tokens))
+    return vectors(texts, quick, deep.embed(texts))
+
+
+def vectors(texts: Sequence[str], quick: Embedder, embeddings: Matrix) -> Vectors:
+    """What both stages see of texts whose embeddings are there."""
+    return Vectors(embeddings, quick_seen(texts, quick.embed(texts)))
 
 
 def labels_of(queries: Sequence[Query], domains: Sequence[str]) -> Labels:
@@ -132,6 +137,24 @@ def tried(intent: Intent, queries: Sequence[Query], vectors: Vectors) -> Trial:
     safe = covered & (quick.confidence >= np.where(quick.classes == none, intent.tuning.safe_none, intent.tuning.safe))
     both = Read(np.where(safe, quick.classes, deep.classes), np.where(safe, quick.confidence, deep.confidence))
     return Trial(labels_of(queries, intent.domains), quick, deep, both, float(1.0 - safe.mean()) if len(safe) else 0.0)
+
+
+def read_one_by_one(intent: Intent, queries: Sequence[Query], verdicts: Sequence[tuple[Verdict, Verdict]]) -> Trial:
+    """The same from what the quick and the deep stage said of each query, the `threshold` of domains included."""
+    safe = [intent.safe(quick) for quick, _ in verdicts]
+    both = [quick if sure else deep for sure, (quick, deep) in zip(safe, verdicts, strict=True)]
+    labels = labels_of(queries, intent.domains)
+    quick, deep = (_as_read(intent, [pair[at] for pair in verdicts]) for at in (0, 1))
+    return Trial(labels, quick, deep, _as_read(intent, both), 1.0 - sum(safe) / max(1, len(safe)))
+
+
+def _as_read(intent: Intent, verdicts: Sequence[Verdict]) -> Read:
+    import numpy as np
+
+    columns = {name: at for at, name in enumerate(intent.domains)}
+    none = len(intent.domains)
+    classes = np.array([none if one.domain is None else columns[one.domain] for one in verdicts], dtype=np.intp)
+    return Read(classes, np.array([one.confidence for one in verdicts], dtype=np.float64))
 
 
 def _best(products: Matrix, targets: Matrix, weights: Matrix, fold: Labels, beside: Matrix) -> tuple[float, Matrix]:
