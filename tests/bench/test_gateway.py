@@ -35,7 +35,7 @@ def test_the_harness_measures_a_real_gateway_from_start_to_page(tmp_path: Path) 
     program.chmod(0o755)
     said: list[str] = []
     gateways = chosen(("aiohttp",))
-    course = Course(gateways, tmp_path, tmp_path / "cache", CORE, rounds=2, seconds=0.4, say=said.append)
+    course = Course(gateways, tmp_path, tmp_path / "cache", CORE, rounds=2, seconds=1.0, say=said.append)
     found = Found()
     upstream = Paced(tmp_path, CORE, seconds=PACE)
     with upstream.child:
@@ -51,7 +51,7 @@ def test_the_harness_measures_a_real_gateway_from_start_to_page(tmp_path: Path) 
     assert loads[1].requests >= 16
     assert loads[1].p50 >= PACE * 1e3 * 0.95
     assert loads[1].first_p50 is not None
-    assert loads[1].first_p50 < PACE * 1e3 / 2
+    assert loads[1].first_p50 + PACE * 1e3 / 2 < loads[1].p50, "the first event comes long before the last"
     assert loads[0].jitter_p99 is None
     assert loads[1].jitter_p99 is not None
     assert sum(sample.cpu for sample in found.samples) > 0

@@ -22,7 +22,9 @@ from sits.inner.errors import Code
 from sits.inner.sweep import Sweep
 from sits.resources.experiments import Load
 
-LIMITS = Deadlines(connect=1.0, headers=0.3, first_token=0.3, idle=0.3, total=3.0)
+LIMITS = Deadlines(connect=30.0, headers=30.0, first_token=30.0, idle=30.0, total=60.0)
+SHORT = Deadlines(connect=30.0, headers=1.0, first_token=1.0, idle=1.0, total=60.0)
+"""For attempts that are to end by a deadline."""
 BODY = message(Load("a", tokens=30))
 
 
@@ -61,7 +63,7 @@ def play(fault: ClientFault, story: Callable[[NumberedServer, FaultyEngine], Awa
     async def whole() -> None:
         faults = ClientFaults(time.monotonic, seed=3)
         faults.set([fault], 60.0)
-        async with asyncio.timeout(10), NumberedServer("a") as server:
+        async with asyncio.timeout(60), NumberedServer("a") as server:
             with engines(faults) as make:
                 engine = make(server.url)
                 assert isinstance(engine, FaultyEngine)
@@ -71,10 +73,10 @@ def play(fault: ClientFault, story: Callable[[NumberedServer, FaultyEngine], Awa
     asyncio.run(whole())
 
 
-def sent(engine: FaultyEngine) -> Recorder:
+def sent(engine: FaultyEngine, limits: Deadlines = LIMITS) -> Recorder:
     recorder = Recorder()
     fields = [(b"content-type", b"application/json"), (b"x-lost", b"1")]
-    engine.send(Outgoing(b"POST", b"/v1/chat/completions", fields, BODY, b"x-fixed: 1\r\n"), recorder, LIMITS)
+    engine.send(Outgoing(b"POST", b"/v1/chat/completions", fields, BODY, b"x-fixed: 1\r\n"), recorder, limits)
     assert recorder.status is None, "nothing may be told before send has returned"
     assert recorder.error is None
     return recorder
@@ -88,13 +90,13 @@ def sent(engine: FaultyEngine) -> Recorder:
         (ClientFault("reset", "a", at_byte=700), Code.UPSTREAM_BROKEN, 700),
         (ClientFault("stall", "a"), Code.UPSTREAM_TIMEOUT, 0),
         (ClientFault("stall", "a", at_byte=700), Code.UPSTREAM_TIMEOUT, 700),
-        (ClientFault("latency", "a", ms=5000), Code.UPSTREAM_TIMEOUT, 0),
+        (ClientFault("latency", "a", ms=50_000), Code.UPSTREAM_TIMEOUT, 0),
     ],
     ids=["refuse", "reset", "reset mid-stream", "stall", "stall mid-stream", "later than the deadline"],
 )
 def test_a_fault_that_ends_an_attempt_is_an_error_of_the_contract(fault: ClientFault, code: Code, most: int) -> None:
     async def story(server: NumberedServer, engine: FaultyEngine) -> None:
-        recorder = sent(engine)
+        recorder = sent(engine, SHORT if code is Code.UPSTREAM_TIMEOUT else LIMITS)
         error = await recorder.failed(code)
         assert "a fault was injected" in error.message
         assert len(recorder.body) == most
@@ -157,7 +159,7 @@ def test_a_cancelled_attempt_hears_nothing_more_whatever_the_fault() -> None:
     async def story(server: NumberedServer, engine: FaultyEngine) -> None:
         recorder = Recorder()
         engine.send(Outgoing(b"POST", b"/v1/chat/completions", [], BODY), recorder, LIMITS).cancel()
-        await sent(engine).failed(Code.UPSTREAM_TIMEOUT)
+        await sent(engine, SHORT).failed(Code.UPSTREAM_TIMEOUT)
         assert (recorder.status, recorder.error) == (None, None)
 
     play(ClientFault("stall", "a"), story)

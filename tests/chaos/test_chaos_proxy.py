@@ -24,7 +24,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 def play(story: Coroutine[Any, Any, None], *, uv: bool = False) -> None:
     async def timed() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await story
 
     (uvloop.run if uv else asyncio.run)(timed())

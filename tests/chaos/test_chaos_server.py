@@ -43,7 +43,7 @@ async def ask(server: NumberedServer, operation: str, body: Any, last: int | Non
 
 def play(story: Any) -> None:
     async def timed() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await story()
 
     asyncio.run(timed())

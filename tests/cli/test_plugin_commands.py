@@ -50,9 +50,9 @@ def test_nothing_is_written_over(tmp_path):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("Mine", "a name is of lower case letters, digits and -, and begins with a letter"),
-        ("../mine", "a name is of lower case letters, digits and -, and begins with a letter"),
-        ("class", "a name is of lower case letters, digits and -, and begins with a letter"),
+        ("Mine", "a name is of lower case ASCII letters, digits and -, and begins with a letter"),
+        ("../mine", "a name is of lower case ASCII letters, digits and -, and begins with a letter"),
+        ("class", "a name is of lower case ASCII letters, digits and -, and begins with a letter"),
         ("latency", "there is a built-in score latency"),
     ],
 )
@@ -79,7 +79,7 @@ class Bad(Score):
 def test_what_is_not_kept_is_told_and_the_exit_code_is_one(tmp_path):
     (tmp_path / "bad.py").write_text(BAD)
     found = run("check", str(tmp_path / "bad.py"), "--settings", '{"points": 1}', "--json")
-    rows = [json.loads(line) for line in found.output.splitlines()]
+    rows = [json.loads(line) for line in found.stdout.splitlines()]
     assert found.exit_code == 1
     assert len(rows) == len(SCORE_CHECKS) + 2
     said = {row["check"]: row["said"] for row in rows if not row["ok"]}
@@ -92,7 +92,7 @@ def test_what_is_not_kept_is_told_and_the_exit_code_is_one(tmp_path):
 @pytest.mark.parametrize(
     ("body", "check"),
     [
-        pytest.param("raise SystemExit(0)", "comes to an end", id="exits"),
+        pytest.param("raise SystemExit(0)", "changes nothing", id="exits"),
         pytest.param("raise LookupError", "gets by the fence of the gateway", id="raises"),
     ],
 )
@@ -102,6 +102,25 @@ def test_a_plugin_cannot_end_its_check(tmp_path, body, check):
     found = run("check", str(tmp_path / "bad.py"))
     assert found.exit_code == 1
     assert f"FAIL score bad: {check}: " in found.output
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        pytest.param("0.02", " ms a call for 100 candidates", id="twenty milliseconds"),
+        pytest.param("3600", "was cut: it did not come to an end within 2 s", id="an hour"),
+    ],
+)
+def test_a_plugin_that_sleeps_is_found_at_once_and_not_waited_for(tmp_path, seconds, said):
+    text = BAD.replace('made.settings["points"]', "1").replace("self.calls += 1", f"time.sleep({seconds})")
+    (tmp_path / "bad.py").write_text("import time\n" + text)
+    found = run("check", str(tmp_path / "bad.py"), "--json")
+    rows = {row["check"]: row["said"] for row in map(json.loads, found.stdout.splitlines())}
+    assert found.exit_code == 1
+    assert said in rows.pop("is quick")
+    not_looked_at = [check for check, said in rows.items() if said == "was not looked at: calls take too long"]
+    assert len(not_looked_at) == len(SCORE_CHECKS) - 1
+    assert found.stderr == "checking score bad: is quick\n"
 
 
 def test_what_cannot_be_loaded_has_an_exit_code_of_its_own(tmp_path):

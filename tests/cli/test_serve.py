@@ -125,4 +125,4 @@ def test_a_data_folder_may_lie_deep(tmp_path: Path, config: Path) -> None:
 def test_a_signal_ends_it_well(tmp_path: Path, config: Path, number: signal.Signals, workers: str) -> None:
     with serving(tmp_path / "data", "--config", config, "--workers", workers) as served:
         served.process.send_signal(number)
-        assert served.process.wait(10) == 0
+        assert served.process.wait(30) == 0

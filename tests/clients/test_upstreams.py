@@ -65,7 +65,7 @@ def test_a_client_that_gives_up_waiting_ends_the_request_upstream(
     name = f"silent-{stream}"
     with Upstream(says(silent)) as upstream, gateway.model(name, upstream.url, engine="vllm"):
         with pytest.raises(openai.APITimeoutError):
-            hello(openai_client.with_options(timeout=0.3), name, stream=stream)
+            hello(openai_client.with_options(timeout=1.0), name, stream=stream)
         upstream.until(lambda server: server.gone == 1)
         assert left(gateway, name)["code"] == "client_closed_request"
 

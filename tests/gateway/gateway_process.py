@@ -74,7 +74,7 @@ class Sits:
             os.killpg(self.pid, signal.SIGKILL)
         await self._process.wait()
 
-    async def exit_code(self, seconds: float = 10.0) -> int:
+    async def exit_code(self, seconds: float = 30.0) -> int:
         async with asyncio.timeout(seconds):
             return await self._process.wait()
 

@@ -99,7 +99,7 @@ async def test_a_stall_in_mid_stream_is_told_in_band(tmp_path: pathlib.Path, ope
     wire = WIRES[operation, engine]
     async with (
         ScriptedServer([READ, *wire.streams("一", "二", end=False)]) as server,
-        Gateway(tmp_path, model("one", server.url, engine, deadlines={**QUICK, "idle": 0.1})) as gateway,
+        Gateway(tmp_path, model("one", server.url, engine, deadlines={**QUICK, "idle": 0.5})) as gateway,
     ):
         asking = await gateway.ask(PATHS[operation], request(operation, "one", stream=True))
         await server.until(lambda one: one.gone == 1)

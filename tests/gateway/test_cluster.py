@@ -7,7 +7,6 @@ import contextlib
 import importlib.util
 import pathlib
 import shutil
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from gateway_client import eventually
 from gateway_rig import Gateway, inside_loop, model, route, settings, write
 from gateway_wires import PATHS, WIRES, request
 
+from granted import Granted
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
 from sits.ports.servers import ServerProcess
 from sits.ports.servers.nats import NatsServer
@@ -88,10 +88,10 @@ async def test_a_model_registered_on_one_node_is_on_all_within_a_second_and_goes
         gateways(nats, tmp_path, "registered", 3, model("one", "http://127.0.0.1:9")) as (first, second, third),
     ):
         made = await first.ask(REGISTER, {"model_id": "new", "engine": "openai", "endpoint": added.url})
-        begun = time.monotonic()
         assert made.status == 201
-        await eventually(lambda: serves(second, "new") and serves(third, "new"), "all nodes know it")
-        assert time.monotonic() - begun < 1.0
+        async with Granted() as waited:
+            await eventually(lambda: serves(second, "new") and serves(third, "new"), "all nodes know it")
+        assert waited.seconds < 1.0
         answered = await third.ask(PATHS["chat"], request("chat", "new"))
         assert answered.status == 200
         again = await second.ask(REGISTER, {"model_id": "new", "engine": "openai", "endpoint": added.url})
@@ -273,7 +273,7 @@ async def test_the_bus_may_go_and_come_back_and_nothing_has_to_be_restarted(tmp_
             assert (refused.status, refused.code) == (503, "state_unavailable")
             assert await names(nodes[0]) == ["one"]
             await asyncio.to_thread(ServerProcess.start, server)
-            for _ in range(50):
+            for _ in range(300):
                 made = await nodes[0].ask(REGISTER, asked)
                 if made.status != 503:
                     break
@@ -294,7 +294,7 @@ async def test_files_that_changed_while_the_bus_was_away_are_in_force_on_all_whe
             assert serves(nodes[1], "late")
             membership = nodes[1].node.membership
             assert membership is not None
-            await eventually(lambda: membership.tell()[2].startswith("not pushed yet"), "its row would say so", 6.0)
+            await eventually(lambda: membership.tell()[2].startswith("not pushed yet"), "its row would say so")
             await asyncio.to_thread(ServerProcess.start, server)
             await eventually(lambda: serves(nodes[0], "late"), "the other serves by the change")
             await eventually(lambda: membership.tell()[2] == "", "nothing is owed any more")

@@ -42,11 +42,11 @@ async def test_a_breaker_that_opens_is_heard_over_the_bus(tmp_path: pathlib.Path
             settings(breaker={"row": 2}, **cluster),
         ) as gateway,
     ):
-        listener = await open_bus(nats.address, timeout=2.0, namespace="told")
+        listener = await open_bus(nats.address, timeout=20.0, namespace="told")
         heard = await listener.subscribe(SUBJECT)
         for _ in range(2):
             await gateway.ask(PATHS["chat"], request("chat", "r"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             message = await anext(heard)
         payload, tint = unwrap(message.payload)
         await listener.aclose()
@@ -68,7 +68,7 @@ async def test_an_answer_made_later_is_told_with_the_colour_of_its_request(tmp_p
             settings(qos={"start": 1, "least": 1, "most": 1}, **cluster),
         ) as gateway,
     ):
-        listener = await open_bus(nats.address, timeout=2.0, namespace="coloured")
+        listener = await open_bus(nats.address, timeout=20.0, namespace="coloured")
         heard = await listener.subscribe(SUBJECT)
         inside = await gateway.begin(PATHS["chat"], request("chat", "r"))
         waiting = await gateway.begin(PATHS["chat"], request("chat", "r"))
@@ -76,7 +76,7 @@ async def test_an_answer_made_later_is_told_with_the_colour_of_its_request(tmp_p
         blue = {"prefer": "respond-async", "x-traffic-color": "blue", "x-experiment-id": "e7"}
         promised = await gateway.ask(PATHS["chat"], request("chat", "r"), blue)
         hold.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             message = await anext(heard)
         payload, tint = unwrap(message.payload)
         await inside.ended()

@@ -255,7 +255,7 @@ async def test_the_deadline_of_the_request_ends_the_reading(tmp_path: pathlib.Pa
         ScriptedServer([READ, reader, READ, never]) as server,
         Gateway(tmp_path, *town(server.url)) as gateway,
     ):
-        asked = await gateway.ask(PATHS["chat"], chat(STORY), {"x-request-timeout": "400ms"})
+        asked = await gateway.ask(PATHS["chat"], chat(STORY), {"x-request-timeout": "1500ms"})
         assert (asked.status, asked.code) == (504, "upstream_timeout")
         assert "the request's own deadline passed while one read part 2 of " in asked.json["error"]["message"]
         await server.until(lambda one: one.gone == 1)

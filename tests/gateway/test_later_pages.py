@@ -203,7 +203,7 @@ async def test_what_fails_for_good_is_410_with_the_error_that_the_request_would_
 async def test_a_stream_that_broke_is_begun_again_and_nobody_sees_its_half(tmp_path: pathlib.Path) -> None:
     async with (
         ScriptedServer([READ, *CHAT.streams("坏", end=False)], [READ, *CHAT.streams("好")]) as server,
-        rigged(tmp_path, model("one", server.url, deadlines={"idle": 0.3})) as rig,
+        rigged(tmp_path, model("one", server.url, deadlines={"idle": 1.0})) as rig,
     ):
         id = await rig.accept("chat", request("chat", "one", stream=True))
         found = await rig.made(id)
@@ -259,6 +259,7 @@ async def test_tokens_are_the_keys_own_and_where_they_are_used_up_it_waits(tmp_p
         ScriptedServer([READ, CHAT.answers("好"), AGAIN]) as server,
         rigged(tmp_path, model("one", server.url), key("alice", quota={"requestsPerMinute": 1, "tokensPerDay": 1055})) as rig,
     ):
+        rig.gateway.node.service.wall = lambda: 1_700_000_000.0  # a day that does not end within the test
         body = request("chat", "one")
         first = await rig.gateway.ask(PATHS["chat"], body, ALICE)
         assert first.status == 200

@@ -25,6 +25,7 @@ from sits.observe.explain import explain
 from sits.observe.trace_row import Feedback, Row, read
 from sits.replay.replay import replay
 from sits.resources.problem import ConfigError
+from sits.state.outcomes.awaiting import MOST_CHANGES
 
 CHAT = WIRES["chat", "openai"]
 READY: Script = [READ, CHAT.answers("好"), AGAIN]
@@ -72,7 +73,10 @@ def drawing(gateway: Gateway, *draws: float) -> None:
 
 def settle(gateway: Gateway) -> int:
     """Learn from all that was decided, as if the time for outcomes were over; from how many."""
-    return gateway.node.routing.outcomes.tick(perf_counter() + LATER)
+    outcomes, now, count = gateway.node.routing.outcomes, perf_counter() + LATER, 0
+    while outcomes.due(now):
+        count += outcomes.tick(now)
+    return count
 
 
 async def state(gateway: Gateway, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -187,8 +191,48 @@ async def test_only_who_asked_and_administrators_say_how_it_was(tmp_path: pathli
         assert (await gateway.ask("/v1/admin/learning", headers=bearer("me"))).status == 403
         tally = (await state(gateway, bearer("boss")))["tally"]
         assert tally == {
-            "decisions": 1, "counted": 1, "repeated": 1, "changed": 1, "late": 1, "settled": 1, "silent": 0,
+            "decisions": 1, "counted": 1, "repeated": 1, "changed": 1, "late": 1, "refused": 0, "settled": 1, "silent": 0,
+            "replaced": 0, "crowded": 0,
         }  # fmt: skip
+
+
+@inside_loop
+async def test_keys_that_choose_the_same_id_are_told_apart(tmp_path: pathlib.Path) -> None:
+    keys = [key("alice"), key("bob"), key("boss", admin=True)]
+    async with ScriptedServer(READY) as server, Gateway(tmp_path, *keys, *pair(server.url), learning()) as gateway:
+        asked = {}
+        for name, text in (("alice", MIDDLE), ("bob", OTHER)):
+            asked[name] = await ask(gateway, text, bearer(name, **{"x-request-id": "order-17"}))
+            assert asked[name].headers["x-request-id"] == "order-17"
+        assert settle(gateway) == 2, "neither ended the other"
+        for name, score, heard in (("alice", -1.0, "late"), ("bob", 1.0, "late"), ("alice", -1.0, "repeated")):
+            assert await rate(gateway, asked[name], score, bearer(name)) == (200, heard)
+        assert await rate(gateway, asked["alice"], 0.5, bearer("boss")) == (409, "conflict")
+        body = {"request_id": "order-17", "score": 0.5}
+        for whose, status in (("alice", 200), ("nobody", 404)):
+            given = await gateway.ask("/v1/feedback", {**body, "key": whose}, bearer("boss"))
+            assert given.status == status
+        given = await gateway.ask("/v1/feedback", {**body, "key": "alice"}, bearer("bob"))
+        assert (given.status, given.json["error"]["param"]) == (400, "key")
+
+
+@inside_loop
+async def test_an_answer_is_waited_for_from_its_end(tmp_path: pathlib.Path) -> None:
+    rest = asyncio.Event()
+    script: Script = [READ, *WIRES["chat", "openai"].streams("好")[:2], rest]
+    async with (
+        ScriptedServer(script) as server,
+        Gateway(tmp_path, key("me"), key("boss", admin=True), *pair(server.url), learning()) as gateway,
+    ):
+        body = {**request("chat", "r", stream=True), "messages": [{"role": "user", "content": MIDDLE}]}
+        asking = await gateway.begin(PATHS["chat"], body, bearer("me", **{"x-request-id": "long"}))
+        await eventually(lambda: bool(server.requests), "it is asked")
+        assert settle(gateway) == 0, "it is under way"
+        asking.leave()
+        await eventually(lambda: not gateway.node.service.live, "it is over")
+        assert settle(gateway) == 0, "and the client has no answer"
+        tally = (await state(gateway, bearer("boss")))["tally"]
+        assert (tally["decisions"], tally["settled"], tally["silent"]) == (1, 0, 0)
 
 
 @inside_loop
@@ -347,7 +391,9 @@ async def test_without_learning_nothing_is_drawn_or_kept(tmp_path: pathlib.Path)
         assert record.wish is not None
         assert (record.wish.arm, record.wish.chances, record.wish.load, len(draws)) == ("", (), None, 1)
         assert await rate(gateway, asking) == (404, "not_found")
-        assert (await gateway.ask("/v1/admin/learning")).json == {"trouble": "", "routes": {}}
+        assert (await gateway.ask("/v1/admin/learning")).json == {
+            "trouble": "", "room": {"held": 0, "most": 80_000}, "lost": 0, "routes": {},
+        }  # fmt: skip
 
 
 @inside_loop
@@ -377,6 +423,24 @@ async def test_feedback_is_recorded_with_the_traffic(learns: bool, tmp_path: pat
     rows, heard = [one for one in lines if isinstance(one, Row)], [one for one in lines if isinstance(one, Feedback)]
     assert [(one.request_id, one.score) for one in heard] == [(asking.headers["x-request-id"], 0.75)]
     assert [set(one.learned) for one in rows] == [{"tiny", "heavy"} if learns else set()]
+
+
+@pytest.mark.parametrize("learns", [True, False], ids=["a route that learns", "one that does not"])
+@inside_loop
+async def test_each_key_says_of_its_own_requests_and_only_so_often(learns: bool, tmp_path: pathlib.Path) -> None:
+    declared = learning() if learns else route("r", "small", "large")
+    keys = [key("alice"), key("bob"), key("boss", admin=True)]
+    async with (
+        ScriptedServer(READY) as server,
+        Gateway(tmp_path, *keys, *pair(server.url), declared, settings(trace={"share": 1.0})) as gateway,
+    ):
+        asking = await ask(gateway, MIDDLE, bearer("alice", **{"x-request-id": "order-17"}))
+        await ask(gateway, OTHER, bearer("bob", **{"x-request-id": "order-17"}))
+        said = [await rate(gateway, asking, at % 2, bearer("alice")) for at in range(MOST_CHANGES + 2)]
+        assert said == [(200, "counted"), *[(200, "changed")] * MOST_CHANGES, (409, "conflict")]
+        assert await rate(gateway, asking, 0.5, bearer("bob")) == (200, "counted")
+    heard = [one.score for one in read(tmp_path / "data" / "trace") if isinstance(one, Feedback)]
+    assert heard == [*[0.5 + 0.5 * (at % 2) for at in range(MOST_CHANGES + 1)], 0.75]
 
 
 @pytest.mark.parametrize("over", ["tier", "target"])

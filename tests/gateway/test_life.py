@@ -208,7 +208,7 @@ async def test_a_worker_that_is_killed_is_replaced_while_the_other_serves(tmp_pa
             page = (await sits.ask("/metrics")).body
             return float(page.split(b"\nsits_workers ")[1].split(b"\n")[0])
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while await serving() != 2:
                 pass
         assert victim not in sits.crew()

@@ -41,8 +41,8 @@ class Hands:
             raise SitsError(Code.MODEL_UNAVAILABLE, f"{name} does not load")
         self.done.append(f"ready {name}")
 
-    async def unload(self, name: str) -> bool:
-        self.done.append(f"unload {name}")
+    async def rest(self, name: str) -> bool:
+        self.done.append(f"rest {name}")
         return True
 
     def busy(self, name: str) -> int:
@@ -90,14 +90,14 @@ async def test_a_rush_merges_into_the_heaviest_the_others_drain_and_go_and_calm_
     await scene.settle(lambda: lane.away == frozenset("ac"))
     assert (scene.merging.out_of("r"), lane.units.state, hands.done) == (frozenset("ac"), "merged", ["ready b"])
     hands.working = {}
-    await scene.settle(lambda: lane.unloaded == {"a", "c"})
+    await scene.settle(lambda: lane.asleep == {"a", "c"})
     assert lane.timing.drain is not None
     scene.flow(5000, 100, 12.0)
-    assert lane.unloaded == {"a", "c"}, "the rush goes on: nobody is wanted"
+    assert lane.asleep == {"a", "c"}, "the rush goes on: nobody is wanted"
     # Between the thresholds it is too early to split, and time to load.
     scene.flow(2000, 50)
     await scene.settle(lambda: hands.done[-2:] == ["ready a", "ready c"])
-    assert (lane.units.state, lane.unloaded, lane.away) == ("merged", set(), frozenset("ac"))
+    assert (lane.units.state, lane.asleep, lane.away) == ("merged", set(), frozenset("ac"))
     scene.flow(100, 5, 6.0)
     await scene.settle(lambda: lane.away == NOBODY)
     assert (lane.units.state, scene.merging.out_of("r")) == ("split", NOBODY)
@@ -118,7 +118,7 @@ async def test_nobody_gets_requests_again_before_all_are_ready_and_a_split_that_
     scene = Scene()
     lane, hands = scene.lane, scene.hands
     scene.flow(5000, 100)
-    await scene.settle(lambda: lane.unloaded == {"a", "c"})
+    await scene.settle(lambda: lane.asleep == {"a", "c"})
     hands.go.clear()
     hands.broken = {"c"}
     scene.flow(0, 0, 12.0)
@@ -219,7 +219,7 @@ def gateway(folder: pathlib.Path) -> Gateway:
     return Gateway(folder, unit("one"), unit("two"), route("pair", "one", "two"))
 
 
-@pytest.mark.parametrize("park", [60.0, 0.0], ids=["parked", "unloaded"])
+@pytest.mark.parametrize("park", [60.0, 0.0], ids=["parked", "asleep"])
 @inside_loop
 async def test_two_real_units_merge_and_split(model_folder: pathlib.Path, park: float, record_property: Any) -> None:
     declared = Wanted(UnitsSpec(MergeSpec(512, 20.0), hold_seconds=0.1, park_seconds=park), (("one", 1.0), ("two", 1.0)))
@@ -244,8 +244,8 @@ async def test_two_real_units_merge_and_split(model_folder: pathlib.Path, park: 
         assert (await asked.ended()).status == 200
         await eventually(lambda: lane.timing.drain is not None, "drained")
         if park == 0.0:
-            await eventually(lambda: lane.unloaded == {"two"}, "unloaded")
-            assert engine.status.state == "cold"
+            await eventually(lambda: lane.asleep == {"two"}, "it is asleep")
+            assert engine.status.state == "asleep"
         lane.traffic = Traffic()  # As it is when five seconds have passed.
         await eventually(lambda: lane.away == NOBODY, "split: nobody asks any more", 20.0)
         assert engine.status.state == "hot", "it is ready before it gets requests"

@@ -143,7 +143,7 @@ async def test_a_registration_is_seen_by_every_worker_and_outlives_a_kill(tmp_pa
 
         async def all_say(name: str, status: int) -> None:
             # How soon it is, the bench of the state tells: on a machine full of tests a second says nothing.
-            async with asyncio.timeout(10.0):
+            async with asyncio.timeout(30.0):
                 while await statuses(name) != {status}:  # noqa: ASYNC110 - other processes send no event
                     await asyncio.sleep(0.02)
 

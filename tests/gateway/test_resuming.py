@@ -283,7 +283,7 @@ async def test_the_deadline_of_the_request_ends_it_with_what_there_is(tmp_path: 
         ScriptedServer([READ, counting, READ, never]) as server,
         Gateway(tmp_path, model("one", server.url, "vllm"), resumable("one")) as gateway,
     ):
-        asked = await gateway.ask(PATHS["chat"], asking("chat", stream=stream), {"x-request-timeout": "300ms"})
+        asked = await gateway.ask(PATHS["chat"], asking("chat", stream=stream), {"x-request-timeout": "1s"})
         assert (asked.status, asked.code, asked.whole) == (200, "", True)
         assert text_of("chat", asked.body, stream=stream) == "".join(WORDS[:15])
         assert ending("chat", asked.body, stream=stream) == ("length", 100, 15)

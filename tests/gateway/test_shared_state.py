@@ -55,7 +55,7 @@ async def test_an_answer_kept_by_one_is_given_by_the_other_also_to_other_words(
             await eventually(lambda: not first.node.caches._behind, "it is on its way no more")
 
             async def given(words: str, expected: str) -> None:
-                for _ in range(60):
+                for _ in range(600):
                     found = await second.ask(PATHS["chat"], question(words))
                     if found.headers["x-sits-cache"] == expected:
                         return

@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import signal
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from gateway_process import Sits
 from gateway_rig import Gateway, inside_loop, model, route, settings, write
 from gateway_wires import PATHS, WIRES, request, said, streamed
 
+from granted import Granted
 from sits.cli.switch import switch as command
 from sits.engines.scripted import AGAIN, LAST_CHUNK, READ, Received, ScriptedServer, Step, answer, chunk
 from sits.ports.servers.nats import NatsServer
@@ -109,7 +109,7 @@ async def tell(gateway: Any, action: str, name: str = "s", body: Any = None) -> 
     return asking
 
 
-async def until(gateway: Any, met: Callable[[dict[str, Any]], bool], name: str = "s", seconds: float = 6.0) -> dict[str, Any]:
+async def until(gateway: Any, met: Callable[[dict[str, Any]], bool], name: str = "s", seconds: float = 30.0) -> dict[str, Any]:
     """The switch, as soon as that is true of it."""
     last: dict[str, Any] = {}
 
@@ -370,7 +370,7 @@ async def test_when_the_drain_is_over_streams_go_on_elsewhere_or_to_their_end(
             await tell(gateway, "start")
             await until(gateway, at("shift"))
             assert await ask(gateway) == "b"
-            await until(gateway, at("drain"))
+            await until(gateway, lambda found: found["history"][-1]["event"] in ("drain", "retire"))
             if not goes_on:
                 held = await until(gateway, lambda found: found["gateways"][0]["busy"] == 1)
                 assert held["state"] == "drain"
@@ -410,7 +410,7 @@ async def pair(server: NatsServer, folder: pathlib.Path, name: str, *resources: 
 async def test_gateways_on_one_bus_go_together_and_roll_back_together_within_a_second(
     nats: NatsServer, tmp_path: pathlib.Path
 ) -> None:
-    pace = {"steps": [0.5, 1.0], "stepSeconds": 0.3, "drainSeconds": 0.2}
+    pace = {"steps": [0.5], "stepSeconds": 0, "drainSeconds": 0.2}  # half of the requests, until somebody promotes it
     async with (
         two() as (old, new),
         pair(nats, tmp_path, "together", *declared(old, new, pace=pace)) as (first, second),
@@ -424,14 +424,16 @@ async def test_gateways_on_one_bus_go_together_and_roll_back_together_within_a_s
             second.node.reliability.switching.me,
         }
         await eventually(lambda: second.node.standing.switches.live, "the second one moves requests too")
-        began = time.monotonic()
-        await tell(second, "abort", body={"why": "不"})
-        await eventually(lambda: not first.node.standing.switches.live, "the first one has rolled back", 1.0)
-        assert time.monotonic() - began < 1.0
+        async with Granted() as waited:
+            await tell(second, "abort", body={"why": "不"})
+            await eventually(lambda: not first.node.standing.switches.live, "the first one has rolled back")
+        assert waited.seconds < 1.0
         asked = new.asked
         assert {await ask(one) for one in (first, second) for _ in range(10)} == {"a"}
         assert new.asked == asked
         await tell(second, "start")
+        await until(second, lambda found: "until it is promoted" in str(found["why"]))
+        await tell(second, "promote")
         assert (await until(first, lambda found: found["generation"] == 2 and found["over"]))["state"] == "retired"
         assert (await until(second, over))["state"] == "retired"
         assert {await ask(one) for one in (first, second) for _ in range(5)} == {"b"}
@@ -443,7 +445,7 @@ async def test_workers_without_a_bus_hear_of_each_other_by_the_store_also_one_th
     held = {"steps": [1.0], "stepSeconds": 60, "drainSeconds": 0.2}
     async with two() as (old, new), Sits(tmp_path, *declared(old, new, pace=held), workers=2) as sits:
         await tell(sits, "start")
-        await until(sits, at("shift"), seconds=10.0)
+        await until(sits, at("shift"))
 
         async def by_new(count: int) -> int:
             asked = [await sits.ask(PATHS["chat"], request("chat", "r")) for _ in range(count)]
@@ -456,14 +458,14 @@ async def test_workers_without_a_bus_hear_of_each_other_by_the_store_also_one_th
         async def none_by_new() -> bool:
             return await by_new(20) == 0
 
-        await soon(all_by_new, 10.0)
+        await soon(all_by_new, 30.0)
         os.kill(sits.crew()[0], signal.SIGKILL)
         await sits.ready()
-        await soon(all_by_new, 10.0)
+        await soon(all_by_new, 30.0)
         await tell(sits, "abort")
-        began = time.monotonic()
-        await soon(none_by_new, 5.0)
-        assert time.monotonic() - began < 1.5
+        async with Granted() as waited:
+            await soon(none_by_new, 30.0)
+        assert waited.seconds < 1.5
 
 
 # The command

@@ -114,14 +114,14 @@ class World:
 
 
 async def until(met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not met():  # noqa: ASYNC110 - answers from the network set no event of ours
             await asyncio.sleep(0.002)
 
 
 def run(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     async def go() -> None:
-        async with asyncio.timeout(30), World() as world:
+        async with asyncio.timeout(90), World() as world:
             await story(world)
 
     uvloop.run(go())

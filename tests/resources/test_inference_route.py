@@ -152,7 +152,6 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     "an unknown key, with the nearest": (
         "  backnds: [a]\n",
         [
-            "r.yaml:7:3 spec: names no backend; give `backends`, `defaultBackend` or a `selector`",
             f'r.yaml:7:3 spec.backnds: {LOST}; did you mean "backends"?',
         ],
     ),
@@ -209,7 +208,6 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         "  - a\n",
         [
             "r.yaml:7:3 spec: is not a map",
-            "r.yaml:7:3 spec: names no backend; give `backends`, `defaultBackend` or a `selector`",
         ],
     ),
 }  # fmt: skip

@@ -54,7 +54,7 @@ def test_a_bad_change_keeps_the_old_and_says_why_until_mended(folder: pathlib.Pa
     status = reloader.reload(now=2.0)
     assert reloader.current is first
     assert (status.version, status.hash, status.loaded_at, status.rejected, status.last_error_at) == (1, first.hash, 1.0, 1, 2.0)
-    assert [problem.path for problem in status.last_error] == ["spec.engine", "spec.engin"]
+    assert [problem.path for problem in status.last_error] == ["spec.engin"]
     (folder / "m.yaml").write_text(text("a"), encoding="utf-8")
     assert reloader.reload(now=3.0) == Status(1, first.hash, 1.0, 1)
     assert reloader.current is first
@@ -155,14 +155,14 @@ async def watched(reloader: Reloader, change: Callable[[], Awaitable[None]], don
     stop, looked = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(watch(reloader, stop, seen=lambda status: looked.set(), clock=lambda: 5.0, poll=0.1))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await change()
             while not done():
                 await looked.wait()
                 looked.clear()
     finally:
         stop.set()
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
 
 
 @pytest.mark.parametrize("change", [write_in_place, atomic_rename, new_file_below, folder_made_again], ids=lambda c: c.__name__)
@@ -235,14 +235,14 @@ def test_events_wake_the_watcher_without_waiting_for_the_poll(folder: pathlib.Pa
     async def story() -> None:
         stop, looked = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(watch(reloader, stop, seen=lambda status: looked.set(), poll=60.0))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             # The watch may not be armed yet when the first change is made, so it is made again.
             while not looked.is_set():
                 write_in_place(folder)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(looked.wait(), 0.5)
         stop.set()
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
 
     asyncio.run(story())
     assert list(reloader.current.models) == ["b"]

@@ -15,7 +15,7 @@ import uvloop
 
 from sits.engines.base import Call, Deadlines, Headers, Outgoing
 from sits.engines.local.engine import LocalEngine, LocalModels
-from sits.engines.local.residents import Plan, plan
+from sits.engines.local.plans import Plan, plan
 from sits.engines.remote import RemoteEngine, parse_address
 from sits.inner.errors import SitsError
 from sits.inner.sweep import Sweep
@@ -76,7 +76,7 @@ def data_folder(tmp_path: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def house(data: Path, memory_mib: int | None = None) -> AsyncIterator[LocalModels]:
+async def house(data: Path, memory_mib: int | None = None, asleep_seconds: float = 60.0) -> AsyncIterator[LocalModels]:
     """The local models of one process, with the real client between them and us."""
     loop = asyncio.get_running_loop()
     sweep = Sweep()
@@ -88,7 +88,10 @@ async def house(data: Path, memory_mib: int | None = None) -> AsyncIterator[Loca
 
     ticking = loop.create_task(tick())
     models = LocalModels(
-        data, lambda address: RemoteEngine(parse_address(address), sweep=sweep, loop=loop), memory_mib=memory_mib
+        data,
+        lambda address: RemoteEngine(parse_address(address), sweep=sweep, loop=loop),
+        memory_mib=memory_mib,
+        asleep_seconds=asleep_seconds,
     )
     try:
         yield models

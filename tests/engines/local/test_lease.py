@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from sits.engines.local.lease import Held, Lease, holder, living, read
+from sits.engines.local.lease import Gate, Held, Lease, enter, holder, living, read
 
 HOLD = """
 import os, sys
@@ -67,3 +68,30 @@ def test_a_file_that_says_nothing_readable_is_no_lease(tmp_path: Path, text: str
     path = tmp_path / "m.json"
     path.write_text(text)
     assert (read(path), living(path)) == (None, None)
+
+
+def test_a_gate_is_shut_only_when_nobody_is_in_and_lets_nobody_in_then(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    gate = Gate(path)
+    first, second = enter(path), enter(path)
+    assert first is not None
+    assert second is not None
+    assert not gate.shut()
+    os.close(first)
+    assert not gate.shut()
+    os.close(second)
+    assert gate.shut()
+    assert enter(path) is None
+    gate.open()
+    last = enter(path)
+    assert last is not None
+    os.close(last)
+
+
+def test_a_shorter_lease_over_a_longer_one_is_readable(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    held = Held(path)
+    for name in ("a model with a long name", "m"):
+        said = Lease("http://127.0.0.1:1", "key", os.getpid(), 7, name)
+        held.write(said)
+        assert read(path) == said

@@ -56,14 +56,16 @@ def test_waiting_for_a_load_counts_against_the_total_deadline_only(data: Path) -
     run(story())
 
 
-def test_an_unused_model_leaves_and_comes_back(data: Path) -> None:
+def test_an_unused_model_falls_asleep_leaves_and_comes_back(data: Path) -> None:
     async def story() -> None:
-        async with house(data) as models:
+        async with house(data, asleep_seconds=0.4) as models:
             engine = LocalEngine(smol_plan(unload_after=0.4), models)
             await ask(engine, "/v1/chat/completions", chat("hi", max_tokens=30, ignore_eos=True))
             first = engine.status.pid
             assert first is not None
             assert engine.status.resident_bytes > 100_000_000
+            await until(lambda: engine.status.state == "asleep")
+            assert engine.status.pid == first
             await until(lambda: engine.status.state == "cold")
             assert not alive(first)
             await ask(engine, "/v1/chat/completions", chat("hi", max_tokens=2))

@@ -10,6 +10,7 @@ import pytest
 import trustme
 from rig import remote, run
 
+from granted import Granted
 from sits.engines.base import Deadlines
 from sits.engines.checks import ask, get
 from sits.engines.remote.tls import client_context
@@ -146,8 +147,10 @@ def test_cancelling_in_the_handshake_closes_the_socket_at_once(ca: str) -> None:
         async with ScriptedServer([gate]) as server:
             _, call = ask(remote(server.url.replace("http:", "https:"), tls=Tls(ca=ca)))
             await server.until(lambda s: s.connections == 1)
-            call.cancel()
-            await server.until(lambda s: s.gone == 1, seconds=0.25)
+            async with Granted() as waited:
+                call.cancel()
+                await server.until(lambda s: s.gone == 1)
+            assert waited.seconds < 0.25
 
     run(story())
 
@@ -157,8 +160,10 @@ def test_cancelling_a_stream_closes_the_socket_at_once(ca: str) -> None:
         async with https(script=[READ, chunked(200, b"hi", end=False)]) as server:
             reply, call = ask(remote(server.url, tls=Tls(ca=ca)))
             await reply.until(lambda r: r.body == b"hi")
-            call.cancel()
-            await server.until(lambda s: s.gone == 1, seconds=0.25)
+            async with Granted() as waited:
+                call.cancel()
+                await server.until(lambda s: s.gone == 1)
+            assert waited.seconds < 0.25
 
     run(story())
 
@@ -210,7 +215,7 @@ class Tunnel:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        await asyncio.wait_for(asyncio.gather(*self._serving), 5)
+        await asyncio.wait_for(asyncio.gather(*self._serving), 30)
         await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

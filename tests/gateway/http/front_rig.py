@@ -41,7 +41,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def until(met: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(met: Callable[[], Any], seconds: float = 20.0) -> None:
     """Look again and again until it is so."""
     async with asyncio.timeout(seconds):
         while not met():  # noqa: ASYNC110 - what is looked at sends no event

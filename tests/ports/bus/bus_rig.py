@@ -58,7 +58,7 @@ def finish(test: Coroutine[Any, Any, None]) -> None:
         await test
         left = asyncio.all_tasks() - {asyncio.current_task()}
         if left:
-            await asyncio.wait(left, timeout=2.0)
+            await asyncio.wait(left, timeout=20.0)
         assert [task for task in left if not task.done()] == []
 
     asyncio.run(whole())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from bus_rig import ServerPlace, finish
 
+from granted import Granted
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus import Bus, Pair, open_bus
 from sits.ports.bus.checks import SOON, messages, outcome_of, pairs, payloads, refused, until
@@ -18,7 +18,8 @@ from sits.ports.servers.nats import NatsServer
 from sits.ports.servers.process import ServerProcess, free_port
 from sits.ports.servers.tansu import TansuServer
 
-BOUND = 0.5
+BOUND = 2.0
+"""Seconds that a call has. A server that is well must answer within them too, on a machine that is busy."""
 SLACK = 1.5
 
 
@@ -125,7 +126,7 @@ def test_no_call_outlasts_its_bound_while_the_server_stands_still(server: Server
         assert await pairs(watch, 2) == [None, Pair("row", b"1", revision)]
         server.pause()
         try:
-            for call in (
+            calls = (
                 bus.publish("news", b"2", id="two"),
                 bus.publish("other", b"2"),
                 bus.subscribe("news"),
@@ -133,10 +134,13 @@ def test_no_call_outlasts_its_bound_while_the_server_stands_still(server: Server
                 bus.put("row", b"2"),
                 bus.get("row"),
                 bus.remove("row", expect=99),
-            ):
-                began = time.monotonic()
-                await refused(call, Code.STATE_UNAVAILABLE)
-                assert time.monotonic() - began < BOUND + SLACK
+            )
+            async with Granted() as waited:
+                await asyncio.gather(*(refused(call, Code.STATE_UNAVAILABLE) for call in calls))
+            assert waited.seconds < BOUND + SLACK
+            async with Granted() as waited:  # and now that it is known
+                await asyncio.gather(*(refused(call, Code.STATE_UNAVAILABLE) for call in (bus.publish("b", b""), bus.get("row"))))
+            assert waited.seconds < BOUND + SLACK
         finally:
             server.resume()
         await insist(bus, "news", b"2", "two")
@@ -159,9 +163,9 @@ def test_closing_is_bounded_while_the_server_stands_still(server: ServerProcess)
         waiting = asyncio.ensure_future(anext(subscription))
         server.pause()
         try:
-            began = time.monotonic()
-            await bus.aclose()
-            assert time.monotonic() - began < 6 * BOUND
+            async with Granted() as waited:
+                await bus.aclose()
+            assert waited.seconds < 2 * BOUND + SLACK
             async with asyncio.timeout(SOON):
                 with pytest.raises(StopAsyncIteration):
                     await waiting
@@ -174,9 +178,9 @@ def test_closing_is_bounded_while_the_server_stands_still(server: ServerProcess)
 @pytest.mark.parametrize("scheme", ["nats", "kafka"])
 def test_opening_a_bus_that_is_away_is_refused_within_the_bound(scheme: str) -> None:
     async def main() -> None:
-        began = time.monotonic()
-        await refused(open_bus(f"{scheme}://127.0.0.1:{free_port()}", timeout=BOUND), Code.STATE_UNAVAILABLE)
-        assert time.monotonic() - began < BOUND + SLACK
+        async with Granted() as waited:
+            await refused(open_bus(f"{scheme}://127.0.0.1:{free_port()}", timeout=BOUND), Code.STATE_UNAVAILABLE)
+        assert waited.seconds < BOUND + SLACK
 
     finish(main())
 
@@ -203,7 +207,7 @@ def test_a_nats_server_that_lost_its_store_is_a_new_bus(nats: NatsServer, tmp_pa
 
 def test_a_tansu_that_was_killed_is_a_new_bus(tansu: TansuServer) -> None:
     async def main() -> None:
-        place = ServerPlace(tansu.address, timeout=1.0)
+        place = ServerPlace(tansu.address, timeout=BOUND)
         bus = await place.open()
         subscription = await bus.subscribe("news")
         watch = await bus.watch("")

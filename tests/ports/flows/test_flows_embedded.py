@@ -35,7 +35,7 @@ class EmbeddedRig:
         self._opened: list[Flows] = []
 
     async def open(self) -> Flows:
-        flows = await open_flows("embedded?lease=2", self._folder, wall=lambda: time.time() + self._ahead)
+        flows = await open_flows("embedded?lease=30", self._folder, wall=lambda: time.time() + self._ahead)
         self._opened.append(flows)
         return flows
 
@@ -70,7 +70,7 @@ def test_processes_on_one_folder(tmp_path: Path) -> None:
             for check in KILLING:
                 folder = tmp_path / check.__name__
                 folder.mkdir()
-                together.create_task(check(Place("embedded?lease=1.5", folder)), name=check.__name__)
+                together.create_task(check(Place("embedded?lease=4", folder)), name=check.__name__)
 
     asyncio.run(run())
 
@@ -109,7 +109,7 @@ async def _runner(
 
 
 async def _until(met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(30.0):
         while not met():  # noqa: ASYNC110 - what is waited for has no event: it is inside the runner
             await asyncio.sleep(0.005)
 
@@ -125,7 +125,7 @@ def test_a_runner_that_closes_hands_its_flows_over_at_once() -> None:
             async with _runner(MemoryStore(wall, shelf=shelf), wall, first) as one:
                 await one.start("steps", "1", b"3")
                 await first.until(2)
-            state = await other.result("1", timeout=5.0)  # far less than the lease
+            state = await other.result("1", timeout=10.0)  # far less than the lease
             return second.inputs, state
 
     inputs, state = asyncio.run(run())
@@ -161,7 +161,7 @@ def test_what_an_owner_does_after_its_lease_is_not_remembered() -> None:
             await one.aclose()
             assert await other.state("1") == State("1", "steps", "running", started=(await other.states())[0].started)
         async with _runner(MemoryStore(wall, shelf=shelf), wall, second) as other:
-            state = await other.result("1", timeout=5.0)
+            state = await other.result("1", timeout=30.0)
             return first.inputs, second.inputs, state
 
     first, second, state = asyncio.run(run())
@@ -173,14 +173,14 @@ def test_a_runner_whose_lease_ran_out_stops_and_begins_anew() -> None:
     async def run() -> tuple[list[bytes], State]:
         wall, tick = Clock(), Ticks()
         tick.hold = {b"1"}
-        async with _runner(MemoryStore(wall), wall, tick, lease=0.3) as flows:
+        async with _runner(MemoryStore(wall), wall, tick, lease=3.0) as flows:  # no machine stands still for so long
             await flows.start("steps", "1", b"2")
             await tick.until(2)
             wall.ahead = 10.0
             await tick.until(3)  # stopped in the middle of the second step, and run again from the log
             tick.hold = set()
             wall.ahead = 20.0
-            state = await flows.result("1", timeout=5.0)
+            state = await flows.result("1", timeout=30.0)
             return tick.inputs, state
 
     inputs, state = asyncio.run(run())
@@ -197,7 +197,7 @@ def test_flows_that_a_runner_does_not_know_wait_for_one_that_does() -> None:
         client.flow("steps", _steps)
         await client.start("steps", "1", b"1")
         async with _runner(MemoryStore(wall, shelf=shelf), wall, Ticks()):
-            state = await client.result("1", timeout=5.0)
+            state = await client.result("1", timeout=30.0)
         await client.aclose()
         await stranger.aclose()
         return state
@@ -209,7 +209,7 @@ class Slow(MemoryStore):
     """A store that takes its time to read a flow."""
 
     async def get_many(self, keys: Sequence[str]) -> list[Entry | None]:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.06)
         return await super().get_many(keys)
 
 
@@ -221,9 +221,9 @@ def test_taking_up_many_flows_may_last_longer_than_a_lease(caplog: pytest.LogCap
         ids = [str(number) for number in range(30)]
         for id in ids:
             await client.start("steps", id, b"1")
-        async with _runner(Slow(wall, shelf=shelf), wall, tick, lease=0.3):
+        async with _runner(Slow(wall, shelf=shelf), wall, tick, lease=1.5):
             for id in ids:
-                assert (await client.result(id, timeout=10.0)).status == "done"
+                assert (await client.result(id, timeout=30.0)).status == "done"
         await client.aclose()
         return sorted(step.key for step in tick.seen)
 
@@ -247,10 +247,10 @@ def test_of_an_ended_flow_only_its_record_is_kept_and_not_for_ever() -> None:
             waiting = [entry.key.split("/")[1] for entry in await store.scan("flows/")]
             await flows.send("waiting", "word", b"b")
             await flows.send("waiting", "word", b"c")
-            await flows.result("waiting", timeout=5.0)
+            await flows.result("waiting", timeout=30.0)
             # Long enough that its log does not fit into the commit that ends it.
             await flows.start("steps", "long", b"1200")
-            await flows.result("long", timeout=20.0)
+            await flows.result("long", timeout=60.0)
             ended = [entry.key.split("/")[1] for entry in await store.scan("flows/")]
             await flows._journal.sweep()
             await _until(lambda: not store.shelf.scan("flows/bell/", "", 10, wall()))
@@ -306,8 +306,8 @@ def test_answers_that_are_lost_lose_nothing(seed: int) -> None:
         await again(lambda: flows.start("words", "w", b"5"))
         for word in (b"a", b"b", b"c", b"d", b"e"):
             await again(lambda word=word: flows.send("w", "word", word, key=word.decode()))  # type: ignore[misc]
-        steps = await flows.result("s", timeout=20.0)
-        words = await flows.result("w", timeout=20.0)
+        steps = await flows.result("s", timeout=60.0)
+        words = await flows.result("w", timeout=60.0)
         await flows.aclose()
         return steps.output, words.output, tick.inputs
 
@@ -341,7 +341,7 @@ def test_a_store_that_is_away_is_waited_for_and_said_so() -> None:
             await _until(lambda: flows._identity is None and not flows._jobs)
             store.away = None
             await flows.send("w", "word", b"b")
-            return codes, await flows.result("w", timeout=5.0)
+            return codes, await flows.result("w", timeout=30.0)
 
     codes, state = asyncio.run(run())
     assert codes == [Code.STATE_UNAVAILABLE] * 6

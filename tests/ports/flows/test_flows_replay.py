@@ -87,7 +87,7 @@ async def _play(program: list[Any], cuts: list[int], words: int) -> tuple[State,
     await flows.crash()  # in the last sleep: all of the log is given again
     await flows.run()
     await flows.advance(10_000.0)
-    state = await flows.result("1", timeout=5.0)
+    state = await flows.result("1", timeout=30.0)
     await flows.aclose()
     return state, given
 
@@ -203,7 +203,7 @@ def test_a_changed_body_is_found_out(old: Any, hold: str, new: Any, message: str
         second.action("b", give)
         await second.run()
         await second.advance(10.0)
-        return await second.result("1", timeout=5.0)
+        return await second.result("1", timeout=30.0)
 
     state = asyncio.run(run())
     assert (state.status, state.error) == ("failed", message)
@@ -326,7 +326,7 @@ def test_tries_are_counted_over_a_crash() -> None:
             await flows.crash()
             await flows.run()
         await flows.advance(100.0)
-        return attempts, await flows.result("1", timeout=5.0)
+        return attempts, await flows.result("1", timeout=30.0)
 
     attempts, state = asyncio.run(run())
     assert attempts == [1, 2, 3, 4]
@@ -340,7 +340,7 @@ def test_the_fake_forgets_the_oldest_ended_flow_first(monkeypatch: pytest.Monkey
         await flows.run()
         for number in range(4):
             await flows.start("nothing", str(number))
-            await flows.result(str(number), timeout=5.0)
+            await flows.result(str(number), timeout=30.0)
         return [await flows.state(str(number)) for number in range(4)]
 
     assert MOST_FLOWS == 10_000

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from granted import Granted
 from sits.inner.errors import Code, SitsError
 from sits.ports.servers.postgres import PostgresServer
 from sits.ports.servers.redis import RedisServer
@@ -17,7 +17,8 @@ from sits.ports.store.checks import outcome, refusal
 
 Server = RedisServer | PostgresServer
 
-_TIMEOUT = 0.4
+_TIMEOUT = 2.0
+"""Seconds that a call has. A server that is well must answer within them too, on a machine that is busy."""
 
 
 @pytest.fixture(scope="module", params=["redis", "postgresql"])
@@ -29,19 +30,14 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield server
 
 
-async def timed(call: Awaitable[object]) -> tuple[SitsError, float]:
-    began = time.monotonic()
-    return await refusal(call), time.monotonic() - began
-
-
-async def failures(store: Store, key: str) -> list[tuple[SitsError, float]]:
+async def failures(store: Store, key: str) -> list[SitsError]:
     calls = (store.get(key), store.scan(key), store.commit([Put(key, b"")]), store.add([Add(key, 1)]), store.commit([]))
-    return [await timed(call) for call in calls]
+    return await asyncio.gather(*map(refusal, calls))
 
 
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(server: Server, tmp_path: Path) -> None:
     async def run() -> None:
-        store = await open_store(server.address, tmp_path, timeout=2.0)
+        store = await open_store(server.address, tmp_path, timeout=20.0)
         acknowledged: dict[str, bytes] = {}
         totals: dict[str, int] = {}
         stop, enough, refused = asyncio.Event(), asyncio.Event(), 0
@@ -75,7 +71,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(server: Server, 
         before = len(acknowledged)
         while len(acknowledged) < before + 20:  # the writers go on by themselves
             enough.clear()
-            await asyncio.wait_for(enough.wait(), 10.0)
+            await asyncio.wait_for(enough.wait(), 60.0)
         stop.set()
         await asyncio.gather(*writers)
         assert refused > 0
@@ -92,7 +88,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(server: Server, 
 
 def test_after_a_restart_the_next_call_works(server: Server, tmp_path: Path) -> None:
     async def run() -> None:
-        store = await open_store(server.address, tmp_path, timeout=2.0)
+        store = await open_store(server.address, tmp_path, timeout=20.0)
         versions = [await store.commit([Put("restart", b"1")])]
         for is_loop_held in (False, True):
             await asyncio.gather(*(store.get("restart") for _ in range(5)))  # several connections
@@ -117,12 +113,13 @@ def test_a_stopped_server_holds_nobody_longer_than_agreed(server: Server, tmp_pa
         await store.commit([Put("paused", b"1")])
         server.pause()
         try:
-            outcomes = [*await failures(store, "paused"), await timed(fresh.get("paused"))]
+            async with Granted() as waited:
+                errors, first = await asyncio.gather(failures(store, "paused"), refusal(fresh.get("paused")))
+            assert waited.seconds < _TIMEOUT + 0.3
         finally:
             server.resume()
-        for error, seconds in outcomes:
+        for error in (*errors, first):
             assert error.code is Code.STATE_UNAVAILABLE
-            assert seconds < _TIMEOUT + 0.3, error
             assert f"127.0.0.1:{server.port}" in error.message
             assert store.name in error.message
             assert server.password not in error.message
@@ -138,14 +135,15 @@ def test_a_stopped_server_holds_nobody_longer_than_agreed(server: Server, tmp_pa
 def test_a_server_that_is_away_is_said_to_be_at_once_and_used_when_it_comes(server: Server, tmp_path: Path) -> None:
     async def run() -> None:
         server.stop()
-        store = await open_store(server.address, tmp_path, timeout=5.0)
+        store = await open_store(server.address, tmp_path, timeout=20.0)
         try:
-            outcomes = await failures(store, "away")
+            async with Granted() as waited:
+                errors = await failures(store, "away")
+            assert waited.seconds < 1.0
         finally:
             await asyncio.to_thread(server.start)
-        for error, seconds in outcomes:
+        for error in errors:
             assert error.code is Code.STATE_UNAVAILABLE
-            assert seconds < 1.0
             assert server.password not in error.message
         version = await store.commit([Put("away", b"1")])
         entry = await store.get("away")

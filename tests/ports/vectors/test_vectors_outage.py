@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from granted import Granted
 from sits.inner.errors import Code, SitsError
 from sits.ports.servers import ServerProcess
 from sits.ports.servers.milvus import MilvusServer
@@ -17,9 +17,9 @@ from sits.ports.servers.redis import RedisServer
 from sits.ports.vectors import Item, Vectors, open_vectors
 from sits.ports.vectors.checks import X, Y, refusal, vector
 
-_TIMEOUT = 1.0
-_SLACK = 4.0
-"""Seconds that a busy machine may add."""
+_TIMEOUT = 2.0
+"""Seconds that a call has. A server that is well must answer within them too, on a machine that is busy."""
+_SLACK = 1.0
 
 
 async def trouble(call: Awaitable[object]) -> Code | None:
@@ -32,7 +32,7 @@ async def trouble(call: Awaitable[object]) -> Code | None:
 
 async def recovered(index: Vectors) -> None:
     """Until a call is answered again; a server that has just come back may refuse a few."""
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(60.0):
         while (code := await trouble(index.count("c", "p"))) is not None:
             assert code is Code.STATE_UNAVAILABLE
             await asyncio.sleep(0.05)
@@ -40,20 +40,20 @@ async def recovered(index: Vectors) -> None:
 
 async def is_away(index: Vectors, seconds: float) -> None:
     """Every call says so, and none takes longer than it may."""
-    begun = time.monotonic()
-    codes = await asyncio.gather(
-        trouble(index.create("d", 3)),
-        trouble(index.upsert("c", "p", [Item("x", X)])),
-        trouble(index.search("c", "p", X, k=1)),
-        trouble(index.get("c", "p", ["x"])),
-        trouble(index.delete("c", "p", ["never"])),
-        trouble(index.ids("c", "p")),
-        trouble(index.count("c", "p")),
-        trouble(index.partitions("c")),
-        trouble(index.drop("d")),
-    )
+    async with Granted() as waited:
+        codes = await asyncio.gather(
+            trouble(index.create("d", 3)),
+            trouble(index.upsert("c", "p", [Item("x", X)])),
+            trouble(index.search("c", "p", X, k=1)),
+            trouble(index.get("c", "p", ["x"])),
+            trouble(index.delete("c", "p", ["never"])),
+            trouble(index.ids("c", "p")),
+            trouble(index.count("c", "p")),
+            trouble(index.partitions("c")),
+            trouble(index.drop("d")),
+        )
     assert codes == [Code.STATE_UNAVAILABLE] * 9
-    assert time.monotonic() - begun < seconds + _SLACK
+    assert waited.seconds < seconds + _SLACK
 
 
 def _redis(folder: Path) -> tuple[ServerProcess, str]:
@@ -84,7 +84,7 @@ def test_a_server_that_is_killed_and_started_again_has_all_that_was_acknowledged
                     enough.set()
 
         writer = asyncio.create_task(write())
-        await asyncio.wait_for(enough.wait(), 30.0)
+        await asyncio.wait_for(enough.wait(), 60.0)
         server.kill()
         (ended,) = await asyncio.gather(writer, return_exceptions=True)
         assert isinstance(ended, SitsError), ended
@@ -103,7 +103,7 @@ def test_a_server_that_is_killed_and_started_again_has_all_that_was_acknowledged
         assert await index.get("c", "p", ["after"]) != [None]
 
     async def run(server: ServerProcess, address: str) -> None:
-        seconds = 1.5
+        seconds = 5.0
         index = await open_vectors(address, tmp_path, timeout=seconds)
         try:
             await play(server, index, seconds)
@@ -121,9 +121,10 @@ def test_a_server_that_hangs_is_given_up_in_time_and_is_used_again_when_it_goes_
         await index.create("c", 3)
         await index.upsert("c", "p", [Item("a", X)])
         server.pause()
-        begun = time.monotonic()
-        errors = [await refusal(call) for call in (index.search("c", "p", X, k=1), index.upsert("c", "p", [Item("b", Y)]))]
-        assert time.monotonic() - begun < 2 * _TIMEOUT + _SLACK
+        calls = (index.search("c", "p", X, k=1), index.upsert("c", "p", [Item("b", Y)]))
+        async with Granted() as waited:
+            errors = await asyncio.gather(*map(refusal, calls))
+        assert waited.seconds < _TIMEOUT + _SLACK
         assert [error.code for error in errors] == [Code.STATE_UNAVAILABLE] * 2
         server.resume()
         await recovered(index)
@@ -138,15 +139,15 @@ def test_a_server_that_hangs_is_given_up_in_time_and_is_used_again_when_it_goes_
 
 def test_a_file_that_another_process_holds_is_waited_for_in_time_and_searches_go_on(tmp_path: Path) -> None:
     async def play() -> None:
-        index = await open_vectors("embedded", tmp_path, timeout=0.3)
+        index = await open_vectors("embedded", tmp_path, timeout=_TIMEOUT)
         await index.create("c", 3)
         await index.upsert("c", "p", [Item("a", X)])
         other = sqlite3.connect(tmp_path / "vectors" / "items.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        begun = time.monotonic()
-        error = await refusal(index.upsert("c", "p", [Item("b", Y)]))
+        async with Granted() as waited:
+            error = await refusal(index.upsert("c", "p", [Item("b", Y)]))
         assert error.code is Code.STATE_UNAVAILABLE
-        assert time.monotonic() - begun < 0.3 + _SLACK
+        assert waited.seconds < _TIMEOUT + _SLACK
         assert [hit.id for hit in await index.search("c", "p", X, k=5)] == ["a"]
         other.execute("ROLLBACK")
         other.close()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sits.routing.plugins.fence import Fence
 from sits.routing.plugins.fenced import LOST, FencedScore
-from sits.routing.plugins.limits import Limits
+from sits.routing.plugins.limits import Footprint, Limits
 from sits.routing.plugins.making import fenced_filter, fenced_score
 from sits.routing.scheduling.base import Candidate, Facts, Filter, Made, Score
 from sits.routing.scheduling.builtin import SCORES
@@ -345,9 +345,67 @@ def test_one_that_cannot_be_made_says_nothing(error, unmade):
 
     around = fence()
     made = made_for(candidates_of(2), {})
-    assert list(fenced_score(make, made, around).score(facts_of(0), made.candidates)) == [0.0, 0.0]
-    assert around.unmade.startswith(unmade)
+    mine = fenced_score(make, made, around)
+    assert list(mine.score(facts_of(0), made.candidates)) == [0.0, 0.0]
+    assert around.unmade["route"].startswith(unmade)
+    assert mine.silent == around.unmade["route"]
     assert not fenced_filter(make, made, fence("filter")).asks(facts_of(0))
+
+
+def test_one_that_cannot_be_made_for_a_route_is_not_hidden_by_another_route():
+    def make(made):
+        if made.route == "bad":
+            raise RuntimeError("no")
+        return Says(made)
+
+    around, candidates = fence(), candidates_of(2)
+    bad = fenced_score(make, Made("bad", candidates, {}, None), around)
+    good = fenced_score(make, Made("good", candidates, {}, None), around)
+    assert (list(around.unmade), bad.silent != "", good.silent) == (["bad"], True, "")
+
+
+def test_one_that_takes_no_part_says_why():
+    around = fence(limits=Limits(troubles=1))
+    made = made_for(candidates_of(2), {"said": None})
+    mine, sieve = fenced_score(Says, made, around), fenced_filter(Keeps, made, around)
+    assert (mine.silent, sieve.silent) == ("", "")
+    mine.score(facts_of(0), made.candidates)
+    assert mine.silent == sieve.silent == "is fenced off: gave None instead of a list of 2 numbers"
+
+
+class Busy(Footprint):
+    """A machine on which each look finds so many more seconds used, and processors taken away."""
+
+    def __init__(self, used: float, taken: int) -> None:
+        self.used, self.taken, self.looks = used, taken, 0
+
+    def turns(self) -> tuple[float, int]:
+        self.looks += 1
+        return self.looks * self.used, self.looks * self.taken
+
+
+@pytest.mark.parametrize(
+    ("seconds", "used", "taken", "troubles"),
+    [
+        pytest.param(0.03, 0.0, 0, 3, id="it waits"),
+        pytest.param(0.03, 0.03, 2, 3, id="it computes"),
+        pytest.param(0.03, 0.001, 1, 0, id="others have the processor"),
+        pytest.param(0.004, 0.004, 0, 0, id="it is quick"),
+    ],
+)
+def test_a_smaller_call_that_took_long_is_looked_at_the_next_time(seconds, used, taken, troubles):
+    clock = Clock()
+
+    class Holding(Says):
+        def reserve(self, facts: Facts, candidate: Candidate) -> None:
+            clock.now += seconds
+
+    candidates = candidates_of(2)
+    around = Fence("score", "mine", clock, Limits(troubles=10), footprint=Busy(used, taken))
+    mine = fenced_score(Holding, made_for(candidates, {"said": [1.0, 2.0]}), around)
+    for _ in range(4):
+        mine.reserve(facts_of(0), candidates[0])
+    assert around.counts["slow"] == troubles
 
 
 def test_settings_that_cannot_be_used_are_told_to_whoever_wrote_them():

@@ -445,7 +445,10 @@ def test_plugins_are_found_beside_what_comes_with_sits() -> None:
             'score zone: there is no setting "regoin"; did you mean "region"?',
         ),
         (route([FilterUse(name="context", settings={"x": 1})]), 'filter context: there is no setting "x"; it has none'),
-        (route([FilterUse(name="cost")]), "filter cost: mostPerMillion: missing; give a figure of at least 0 and of at most 1000000"),
+        (
+            route([FilterUse(name="cost")]),
+            "filter cost: mostPerMillion: missing; give a figure of at least 0 and of at most 1000000",
+        ),
     ],
 )
 def test_what_is_not_known_is_refused_with_what_was_meant(spec: RouteSpec, said: str) -> None:

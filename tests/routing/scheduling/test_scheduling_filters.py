@@ -271,10 +271,10 @@ def test_who_is_left_out_and_why(found: Callable[[], list[str] | None], expected
     [
         ("label", {"requird": {}}, 'there is no setting "requird"; did you mean "required"?'),
         ("capability", {"x": 1}, 'there is no setting "x"; it has none'),
-        ("cost", {}, "Object missing required field `mostPerMillion`"),
-        ("accuracy-promise", {"least": 92.4}, "Expected `float` <= 1.0 - at `least`"),
-        ("zone", {"by": "planet"}, "Invalid enum value 'planet' - at `by`"),
-        ("memory", {"kvBelow": "most"}, "Expected `float`, got `str` - at `kvBelow`"),
+        ("cost", {}, "mostPerMillion: missing; give a figure of at least 0 and of at most 1000000"),
+        ("accuracy-promise", {"least": 92.4}, "least: 92.4 is out of range; give a figure of at least 0 and of at most 1"),
+        ("zone", {"by": "planet"}, 'by: "planet" is not one of region, zone'),
+        ("memory", {"kvBelow": "most"}, 'kvBelow: must be a number, not text ("most")'),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused_by_name(name: str, settings: dict[str, Any], said: str) -> None:

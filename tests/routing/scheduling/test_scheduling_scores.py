@@ -470,9 +470,9 @@ def test_chance_prefers_nobody() -> None:
     [
         ("load", {"x": 1}, 'there is no setting "x"; it has none'),
         ("prefix-affinity", {"capp": 2}, 'there is no setting "capp"; did you mean "cap"?'),
-        ("prefix-affinity", {"cap": 1}, "Expected `float` > 1.0 - at `cap`"),
+        ("prefix-affinity", {"cap": 1}, "cap: 1 is out of range; give a figure above 1 and of at most 10"),
         ("label", {"points": {"gpu": 5}}, "a label is written name=value, not 'gpu'"),
-        ("complexity", {"models": {"m": "huge"}}, "Invalid enum value 'huge' - at `models[...]`"),
+        ("complexity", {"models": {"m": "huge"}}, 'models.m: "huge" is not one of base, heavy, tiny'),
         ("session", {"by": "header"}, "`by: header` needs the name of the `header`"),
     ],
 )

@@ -386,7 +386,7 @@ async def test_three_replicas_agree_over_the_bus_of_one_process() -> None:
             replica.on_change(look)
             group.create_task(replica.run(stop))
             replica.change("n", GCounter, lambda c, r=replica, by=by: c.increment(r.id, by))
-        await asyncio.wait_for(agreed.wait(), 10)
+        await asyncio.wait_for(agreed.wait(), 60)
         stop.set()
 
 

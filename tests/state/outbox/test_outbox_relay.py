@@ -301,7 +301,7 @@ def test_the_task_outlives_an_outage_of_the_index() -> None:
         await outbox.start()
         world.vectors.away = True
         await write(outbox, "one", "a")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not outbox.relay.trouble:  # noqa: ASYNC110 - the task tells nobody
                 await asyncio.sleep(0)
         assert outbox.relay.trouble == "the vectors in memory are away"

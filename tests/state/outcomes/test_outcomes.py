@@ -1,37 +1,28 @@
-"""Outcomes: joined once, by whoever may, in time; asked again is seen; what was learned is there after a restart."""
+"""Outcomes: joined once, by whoever may, in time; learned from a little at a time; what was learned is there after a restart."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from outcomes_kit import ANY, DECISION, SPEC, Ticking, decide, declared, say
 
-from sits.gateway.feedback_pages import FeedbackPages
-from sits.gateway.pages import Visit
-from sits.gateway.wire import Request
 from sits.inner.errors import Code, SitsError
 from sits.ports.store.memory import Away, MemoryStore
-from sits.resources.complexity import ComplexitySpec, LearningSpec, OutcomeWeights, TierSpec, TiersSpec
+from sits.resources.complexity import ComplexitySpec, LearningSpec, OutcomeWeights, TiersSpec
 from sits.routing.complexity import TIERS
 from sits.routing.learning import Choice, Decision
-from sits.security.keys import KeyIdentity
-from sits.state.outcomes import Awaiting, Declared, Outcome, Outcomes, Retries, judged, labelled, parse, together
-from sits.state.outcomes.awaiting import REMEMBERED
-from sits.state.outcomes.judge import Tally, mark, prompt
-from sits.state.outcomes.outcome import KINDS
+from sits.routing.learning.learner import Learner
+from sits.state.outcomes import Awaiting, Declared, Kind, Outcome, Outcomes, Settled, judged, labelled, together
+from sits.state.outcomes.judge import Tally as Judged
+from sits.state.outcomes.judge import mark, prompt
+from sits.state.outcomes.outcomes import MOST_HEARD, SPENT, Learned
 
-ANY = TierSpec(labels={"a": "b"})
-SPEC = ComplexitySpec(tiers=TiersSpec(ANY, ANY, ANY), learning=LearningSpec(wait_seconds=60.0))
-KEY = KeyIdentity("k")
-DECISION = Decision(0.5, 0.5, TIERS, Choice("base", 0.9, (0.05, 0.9, 0.05), "base"), "base")
-
-
-def awaiting(most: int = 100) -> Awaiting:
-    return Awaiting(60.0, OutcomeWeights(), most)
+SIGNALS = OutcomeWeights()
 
 
 def test_outcomes_are_weighed_together() -> None:
@@ -49,167 +40,6 @@ def test_words_have_scores(label: str, score: float) -> None:
 def test_a_word_that_means_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="'meh' is not one of"):
         labelled("r", "guard", "meh", 0.0)
-
-
-def test_a_decision_is_learned_from_once_with_the_last_word_of_each_kind() -> None:
-    waiting = awaiting()
-    waiting.add("r", "k", DECISION, 0.0)
-    said = [waiting.heard(Outcome("r", "feedback", score, 1.0)) for score in (1.0, 1.0, -1.0)]
-    assert said == ["counted", "repeated", "changed"]
-    assert waiting.due(59.9) == []
-    (settled,) = waiting.due(60.0)
-    assert (settled.request_id, settled.score) == ("r", -1.0)
-    assert waiting.due(1000.0) == []
-    assert waiting.heard(Outcome("r", "judge", 1.0, 61.0)) == "late"
-    assert waiting.heard(Outcome("r", "feedback", -1.0, 61.0)) == "repeated"
-    assert waiting.due(2000.0) == []
-
-
-def test_what_nothing_was_known_of_is_learned_from_late() -> None:
-    waiting = awaiting()
-    waiting.add("r", "k", DECISION, 0.0)
-    assert waiting.due(60.0) == []
-    assert waiting.heard(Outcome("r", "feedback", 1.0, 5000.0)) == "counted"
-    assert [one.score for one in waiting.due(5000.0)] == [1.0]
-    assert waiting.tally.silent == 1
-
-
-def test_a_decision_is_forgotten_in_the_end() -> None:
-    waiting = awaiting()
-    waiting.add("r", "k", DECISION, 0.0)
-    waiting.due(60.0)
-    waiting.due(60.0 + REMEMBERED)
-    assert waiting.heard(Outcome("r", "feedback", 1.0, 0.0)) is None
-
-
-def test_not_being_asked_again_is_good_only_where_it_would_be_known() -> None:
-    waiting = awaiting()
-    waiting.add("seen", "k", DECISION, 0.0, watched=True)
-    waiting.add("again", "k", DECISION, 0.0, watched=True)
-    waiting.add("unseen", None, DECISION, 0.0)
-    waiting.heard(Outcome("again", "retry", -1.0, 1.0))
-    assert [(one.request_id, one.score) for one in waiting.due(60.0)] == [("seen", 1.0), ("again", -1.0)]
-
-
-def test_a_request_that_failed_teaches_nothing() -> None:
-    waiting = awaiting()
-    waiting.add("r", "k", DECISION, 0.0, watched=True)
-    waiting.forget("r")
-    assert waiting.due(100.0) == []
-    assert waiting.heard(Outcome("r", "feedback", 1.0, 0.0)) is None
-
-
-def test_an_id_that_is_used_again_ends_the_earlier_decision() -> None:
-    waiting = awaiting()
-    waiting.add("r", "k", DECISION, 0.0)
-    waiting.heard(Outcome("r", "feedback", 1.0, 1.0))
-    waiting.add("r", "k", DECISION, 2.0)
-    waiting.heard(Outcome("r", "feedback", -1.0, 3.0))
-    assert [one.score for one in waiting.due(100.0)] == [1.0, -1.0]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    steps=st.lists(
-        st.one_of(
-            st.tuples(st.just("add"), st.integers(0, 9)),
-            st.tuples(st.just("hear"), st.integers(0, 9), st.sampled_from(KINDS), st.sampled_from([-1.0, 0.5, 1.0])),
-            st.tuples(st.just("due"), st.floats(0, 90)),
-        ),
-        max_size=60,
-    )
-)
-def test_no_decision_is_learned_from_twice_and_nothing_grows(steps: list[tuple]) -> None:
-    waiting = awaiting(most=4)
-    now, made, learned = 0.0, 0, 0
-    for step in steps:
-        if step[0] == "add":
-            waiting.add(f"r{step[1]}", "k", DECISION, now)
-            made += 1
-        elif step[0] == "hear":
-            waiting.heard(Outcome(f"r{step[1]}", step[2], step[3], now))
-        else:
-            now += step[1]
-            found = waiting.due(now)
-            learned += len(found)
-            assert all(-1.0 <= one.score <= 1.0 for one in found)
-        assert len(waiting) <= 4
-        assert len(waiting._over) <= 4
-    learned += len(waiting.due(now + 1000.0))
-    assert learned == waiting.tally.settled <= made
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "after", "seen"),
-    [
-        ("How do I reset my router at home", "how do i reset my router at home?", 30.0, True),
-        ("How do I reset my router at home", "How do I reset my router at home please", 30.0, True),
-        ("怎么重置家里的路由器", "怎么重置家里的路由器?", 30.0, True),
-        ("How do I reset my router at home", "What is the capital of France today", 30.0, False),
-        ("How do I reset my router at home", "How do I reset my router at home", 121.0, False),
-        ("yes", "yes", 1.0, False),
-    ],
-    ids=["the same", "nearly", "chinese", "something else", "much later", "too short"],
-)
-def test_asking_nearly_the_same_again_soon_is_a_retry(first: str, second: str, after: float, seen: bool) -> None:
-    retries = Retries()
-    assert retries.asked("k", "one", first, 0.0) is None
-    assert retries.asked("other", "x", second, after) is None
-    assert retries.asked("k", "two", second, after) == ("one" if seen else None)
-
-
-def test_a_program_that_sends_the_same_text_all_the_time_is_no_person() -> None:
-    retries = Retries()
-    found = [retries.asked("k", str(at), "count the items of this list", float(at)) for at in range(10)]
-    assert found == [None, "0", "1", *[None] * 7]
-
-
-def test_keys_have_a_cap() -> None:
-    retries = Retries(most=3)
-    for at in range(10):
-        retries.asked(f"k{at}", "r", "one two three four", 0.0)
-    assert len(retries) == 3
-
-
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        (b"{", None),
-        (b"[]", None),
-        (b'{"score": 1}', "request_id"),
-        (b'{"request_id": "", "score": 1}', "request_id"),
-        (b'{"request_id": 5, "score": 1}', "request_id"),
-        (b'{"request_id": "r"}', "score"),
-        (b'{"request_id": "r", "score": 1, "thumbs": "up"}', "score"),
-        (b'{"request_id": "r", "score": 1.01}', "score"),
-        (b'{"request_id": "r", "score": true}', "score"),
-        (b'{"request_id": "r", "score": "1"}', "score"),
-        (b'{"request_id": "r", "thumbs": "sideways"}', "thumbs"),
-        (b'{"request_id": "r", "thumbs": ["up"]}', "thumbs"),
-        (b'{"request_id": "r", "score": 1, "rating": 5}', "rating"),
-        (b'{"request_id": "r", "score": 1, "comment": 5}', "comment"),
-    ],
-)
-def test_feedback_that_cannot_be_read_says_which_field(body: bytes, param: str | None) -> None:
-    with pytest.raises(SitsError) as caught:
-        parse(body)
-    assert (caught.value.code, caught.value.status, caught.value.param) == (Code.INVALID_REQUEST, 400, param)
-
-
-@settings(max_examples=60, deadline=None)
-@given(body=st.binary(max_size=60))
-def test_any_body_is_feedback_or_a_clear_refusal(body: bytes) -> None:
-    try:
-        score, status = parse(body).score, 200
-    except SitsError as error:
-        score, status = 0.0, error.status
-    assert status in (200, 400)
-    assert -1.0 <= score <= 1.0
-
-
-@pytest.mark.parametrize(("given", "score"), [({"score": 0.5}, 0.5), ({"score": -1}, -1.0), ({"thumbs": "down"}, -1.0)])
-def test_feedback_is_read(given: dict[str, object], score: float) -> None:
-    assert parse(msgspec.json.encode({"request_id": "r", "comment": "太长", **given})).score == score
 
 
 @pytest.mark.parametrize(
@@ -236,33 +66,23 @@ def test_a_judge_that_cannot_be_asked_is_counted() -> None:
         raise SitsError(Code.UPSTREAM_UNREACHABLE, "nobody there")
 
     async def story() -> None:
-        tally = Tally()
+        tally = Judged()
         assert await judged(fine, "r", "2+2", "4", 1.0, tally) == Outcome("r", "judge", 1.0, 1.0)
         assert await judged(fine, "r", "2+2", "5", 1.0, tally) is None
         assert await judged(broken, "r", "2+2", "4", 1.0, tally) is None
-        assert tally == Tally(asked=3, marked=1, unclear=1, failed=1)
+        assert tally == Judged(asked=3, marked=1, unclear=1, failed=1)
 
     asyncio.run(story())
     assert "2+2" in prompt("2+2", "4")
 
 
-def declared(name: str = "w") -> Outcomes:
-    outcomes = Outcomes(name)
-    outcomes.declare({"chat": Declared(SPEC), "plain": Declared(ComplexitySpec())})
-    return outcomes
-
-
-def decide(outcomes: Outcomes, request_id: str, now: float = 0.0, key: str | None = "k") -> Decision:
-    return outcomes.decide("chat", request_id, key, 0.5, 0.5, TIERS, 0.5, now)
-
-
 def test_a_whole_course_from_decision_to_learning() -> None:
     outcomes = declared()
-    decide(outcomes, "one")
-    outcomes.asked("chat", "k", "one", "how do I reset my router", 0.0)
-    decide(outcomes, "two", 5.0)
-    outcomes.asked("chat", "k", "two", "how do I reset my router", 5.0)
-    assert outcomes.heard(Outcome("two", "feedback", 1.0, 6.0), "k", admin=False) == "counted"
+    for name, at in (("one", 0.0), ("two", 5.0)):
+        made = outcomes.decide("chat", name, "k", 0.5, 0.5, TIERS, 0.5, at)
+        outcomes.asked("chat", made, "how do I reset my router", at)
+        outcomes.ended("chat", made, True, at)
+    assert say(outcomes, "two") == "counted"
     assert outcomes.tick(30.0) == 0
     assert outcomes.tick(65.0) == 2
     route = outcomes.status()["routes"]["chat"]
@@ -270,20 +90,81 @@ def test_a_whole_course_from_decision_to_learning() -> None:
     assert list(outcomes.status()["routes"]) == ["chat"]
 
 
-def test_only_who_asked_and_administrators_may_say_how_it_was() -> None:
+def test_a_signal_is_of_one_key_and_one_decision() -> None:
     outcomes = declared()
-    decide(outcomes, "r")
-    said = Outcome("r", "feedback", 1.0, 1.0)
-    assert outcomes.heard(said, "thief", admin=False) is None
-    assert outcomes.heard(said, None, admin=False) is None
-    assert outcomes.heard(said, "k", admin=False) == "counted"
-    assert outcomes.heard(said, "boss", admin=True) == "repeated"
+    first = decide(outcomes, "r")
+    assert [say(outcomes, "r", key=key) for key in ("thief", None)] == [None, None]
+    assert [say(outcomes, "r", decision=made) for made in (msgspec.structs.replace(first), first)] == [None, "counted"]
+    assert say(outcomes, "r", admin=True) == "repeated"
+    assert outcomes.keys("r") == {"k"}
+    second = decide(outcomes, "r", 1.0)
+    assert [say(outcomes, "r", decision=made) for made in (first, second)] == [None, "counted"]
+
+
+def test_of_two_routes_the_later_request_is_meant() -> None:
+    outcomes = Outcomes("w", lambda: 0.0)
+    outcomes.declare({"a": Declared(SPEC), "b": Declared(SPEC)})
+    for route in ("b", "a", "b", "a"):
+        decide(outcomes, "r", 0.0, route=route)
+    assert say(outcomes, "r", -1.0) == "counted"
+    assert [outcomes._routes[route].awaiting.tally.counted for route in ("a", "b")] == [1, 0]
+
+
+def test_a_tick_learns_as_much_as_there_is_time_for_and_the_rest_later_in_order() -> None:
+    outcomes = declared(clock=Ticking(SPENT / 4.5))
+    learned: list[str] = []
+    for at in range(12):
+        decide(outcomes, f"r{at}", at / 100)
+        say(outcomes, f"r{at}")
+    waiting = outcomes._routes["chat"].awaiting
+    real = waiting.next
+
+    def following(now: float) -> Settled | None:
+        settled = real(now)
+        if settled is not None:
+            learned.append(settled.request_id)
+        return settled
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Awaiting, "next", lambda self, now: following(now))
+        assert [outcomes.tick(100.0) for _ in range(4)] == [5, 5, 2, 0]
+    assert learned == [f"r{at}" for at in range(12)]
+    assert not outcomes.due(100.0)
+
+
+def test_silence_takes_its_turn_too_and_every_route_comes_first_at_times() -> None:
+    outcomes = Outcomes("w", Ticking(SPENT))
+    outcomes.declare({"a": Declared(SPEC), "b": Declared(SPEC)})
+    for at in range(4):
+        for route in ("a", "b"):
+            decide(outcomes, f"{route}{at}", route=route)
+            if at % 2:
+                say(outcomes, f"{route}{at}")
+    counts, tallies = [], []
+    while outcomes.due(60.0):
+        counts.append(outcomes.tick(60.0))
+        tallies.append(tuple(outcomes._routes[route].awaiting.tally.settled for route in ("a", "b")))
+    assert (len(counts), sum(counts)) == (8, 4), "one piece each time"
+    assert max(abs(a - b) for a, b in tallies) <= 2
+
+
+def test_the_route_that_has_most_gives_way_and_what_went_is_counted() -> None:
+    outcomes = Outcomes("w", lambda: 0.0, most=50)
+    outcomes.declare({"busy": Declared(SPEC), "quiet": Declared(SPEC)})
+    decide(outcomes, "q", route="quiet")
+    for at in range(500):
+        decide(outcomes, f"r{at}", at / 1000, route="busy")
+    status = outcomes.status()
+    assert say(outcomes, "q") == "counted"
+    assert status["room"]["held"] <= 50 == status["room"]["most"]
+    assert status["routes"]["busy"]["tally"]["crowded"] == 500 + 1 - status["room"]["held"]
+    assert status["routes"]["quiet"]["tally"]["crowded"] == 0
 
 
 def test_a_route_that_is_declared_as_before_goes_on_and_another_begins_anew() -> None:
     outcomes = declared()
     decide(outcomes, "r")
-    outcomes.heard(Outcome("r", "feedback", 1.0, 1.0))
+    say(outcomes, "r")
     outcomes.tick(100.0)
     outcomes.declare({"chat": Declared(SPEC)})
     assert outcomes.status()["routes"]["chat"]["outcomes"] == 1
@@ -296,13 +177,28 @@ def test_a_route_that_is_declared_as_before_goes_on_and_another_begins_anew() ->
     assert not outcomes.any
 
 
+def test_what_waits_goes_on_when_the_configuration_changes_and_rewards_do_not() -> None:
+    outcomes = declared()
+    decide(outcomes, "r")
+    running = outcomes.decide("chat", "running", "k", 0.5, 0.5, TIERS, 0.5, 0.0)
+    outcomes.asked("chat", running, "how do I reset my router", 0.0)
+    waits = msgspec.structs.replace(SPEC, learning=LearningSpec(wait_seconds=5.0))
+    outcomes.declare({"chat": Declared(waits)})
+    assert say(outcomes, "r") == "counted"
+    outcomes.ended("chat", running, True, 4.0)
+    assert [outcomes.tick(at) for at in (5.0, 9.0)] == [1, 1]
+    decide(outcomes, "s", 9.0)
+    outcomes.declare({"chat": Declared(msgspec.structs.replace(SPEC, learning=LearningSpec(freeze=True)))})
+    assert (say(outcomes, "s"), outcomes.status()["room"]["held"]) == (None, 0), "frozen, nothing is learned any more"
+
+
 def test_what_was_learned_is_there_after_a_restart_and_an_outage_loses_nothing() -> None:
     async def story() -> None:
         store = MemoryStore()
         first = declared()
         for at in range(5):
             decide(first, f"r{at}")
-            first.heard(Outcome(f"r{at}", "feedback", 1.0, 1.0))
+            say(first, f"r{at}")
         first.tick(100.0)
         store.away = Away.BEFORE
         assert not await first.save(store)
@@ -316,7 +212,7 @@ def test_what_was_learned_is_there_after_a_restart_and_an_outage_loses_nothing()
         assert again.status()["routes"]["chat"]["expected"] == first.status()["routes"]["chat"]["expected"]
         assert other.status()["routes"]["chat"]["outcomes"] == 5, "who is new goes on from what the others have learned"
         decide(other, "mine")
-        other.heard(Outcome("mine", "feedback", -1.0, 1.0))
+        say(other, "mine", -1.0)
         other.tick(200.0)
         assert await other.save(store)
         both = [declared(), declared("another worker")]
@@ -333,10 +229,11 @@ def test_all_learn_from_what_each_was_told() -> None:
     one.shared = True
     for at in range(40):
         decide(one, f"r{at}")
-        one.heard(Outcome(f"r{at}", "feedback", 1.0 if at % 3 else -1.0, 1.0))
+        say(one, f"r{at}", 1.0 if at % 3 else -1.0)
     assert one.tick(100.0) == 40
     other.hear(one.told())
     assert one.told() == b"", "everything is told once"
+    assert (other.due(0.0), other.tick(0.0), other.due(0.0)) == (True, 0, False)
     assert other.status()["routes"]["chat"]["outcomes"] == 40
     assert other.status()["routes"]["chat"]["expected"] == one.status()["routes"]["chat"]["expected"]
     assert other.told() == b"", "what was heard is not told on"
@@ -348,18 +245,48 @@ def test_nobody_learns_by_other_terms_or_from_what_cannot_be_read() -> None:
     other.declare({"chat": Declared(ComplexitySpec(tiers=TiersSpec(ANY, ANY, ANY), learning=learning))})
     one.shared = True
     decide(one, "r")
-    one.heard(Outcome("r", "feedback", 1.0, 1.0))
+    say(one, "r")
     one.tick(100.0)
     other.hear(one.told())
+    other.tick(0.0)
     assert (other.status()["routes"]["chat"]["outcomes"], other.trouble) == (0, "")
     other.hear(b"\x91\x01")
     assert "cannot be read" in other.trouble
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"score": 2.0},
+        {"decision": msgspec.structs.replace(DECISION, load=float("nan"))},
+        {"decision": msgspec.structs.replace(DECISION, arms=("base",))},
+        {"decision": msgspec.structs.replace(DECISION, choice=Choice("base", 0.9, (0.1, 0.9, 0.0), "base"))},
+        {"decision": msgspec.structs.replace(DECISION, choice=Choice("base", 0.0, (0.1, 0.8, 0.1), "base"))},
+        {"decision": msgspec.structs.replace(DECISION, choice=Choice("nobody", 0.9, (0.1, 0.8, 0.1), "base"))},
+    ],
+    ids=["score", "load", "arms", "chances", "chance", "arm"],
+)
+def test_numbers_of_others_that_cannot_be_are_not_learned_from(wrong: dict[str, Any]) -> None:
+    other = declared()
+    fine = Learned("chat", other._routes["chat"].terms, DECISION, 0.5)
+    other.hear(msgspec.msgpack.encode([msgspec.structs.replace(fine, **wrong), fine]))
+    other.tick(0.0)
+    assert (other.status()["routes"]["chat"]["outcomes"], "out of range" in other.trouble) == (1, True)
+
+
+def test_what_others_tell_too_fast_is_counted_and_learned_in_pieces() -> None:
+    other = declared(clock=Ticking(SPENT / 2.5))
+    fine = Learned("chat", other._routes["chat"].terms, DECISION, 0.5)
+    other.hear(msgspec.msgpack.encode([fine] * (MOST_HEARD + 7)))
+    assert other.status()["lost"] == 7
+    other.tick(0.0)
+    assert other.status()["routes"]["chat"]["outcomes"] == 3
+
+
 def test_who_is_alone_tells_nothing() -> None:
     one = declared()
     decide(one, "r")
-    one.heard(Outcome("r", "feedback", 1.0, 1.0))
+    say(one, "r")
     one.tick(100.0)
     assert one.told() == b""
 
@@ -379,41 +306,83 @@ def test_what_cannot_be_read_is_said_and_left_alone() -> None:
     asyncio.run(story())
 
 
-class _Others:
-    def __init__(self, *others: Callable[[str], bytes]) -> None:
-        self.others = others
-        self.asked: list[str] = []
-
-    async def ask(self, question: str) -> tuple[list[bytes], int]:
-        self.asked.append(question)
-        return [other(question.partition(" ")[2]) for other in self.others], 0
+WORDS = ("how do I reset my router", "what is the capital of France", "count the items of this list", "yes")
 
 
-def visit(body: bytes, key: KeyIdentity | None) -> Visit:
-    return Visit(Request(b"POST", b"/v1/feedback", b"", {}, body, "", 0.0), "id", key, "")
+@settings(max_examples=60, deadline=None)
+@given(
+    most=st.integers(2, 12),
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("decide"), st.sampled_from([None, "alice", "bob"]), st.sampled_from("ab"), st.sampled_from(WORDS)),
+            st.tuples(st.just("end"), st.integers(0, 20), st.booleans()),
+            st.tuples(
+                st.just("say"), st.sampled_from([None, "alice", "bob"]), st.sampled_from("ab"), st.sampled_from([-1.0, 0.5])
+            ),
+            st.tuples(st.just("judge"), st.integers(0, 20), st.sampled_from([-1.0, 1.0])),
+            st.tuples(st.just("pass"), st.floats(0, 80)),
+            st.tuples(st.just("tick")),
+            st.tuples(st.just("declare"), st.floats(1, 90)),
+        ),
+        max_size=50,
+    ),
+)
+def test_whatever_keys_with_the_same_ids_do_each_decision_teaches_once_and_by_its_own_key(most: int, steps: list[tuple]) -> None:
+    """On two routes, with time for one or two pieces a tick."""
+    made: list[tuple[str, str | None, str, Decision]] = []
+    texts: dict[int, tuple[str | None, str]] = {}
+    said: dict[int, dict[Kind, float]] = {}
+    learned: dict[int, float] = {}
+    over: dict[int, bool] = {}
 
+    def learn(self: Learner, decision: Decision, score: float) -> None:
+        assert id(decision) not in learned, "once"
+        assert over.get(id(decision)), "when it is over, and well"
+        learned[id(decision)] = score
+        key, text = texts[id(decision)]
+        words = said.get(id(decision), {})
+        again = any(one[1] == key and texts[id(one[3])][1] == text for one in made if one[3] is not decision)
+        possible = [together(words, SIGNALS)]
+        if key is not None and text != "yes":
+            possible += [together({**words, "retry": retry}, SIGNALS) for retry in ((1.0, -1.0) if again else (1.0,))]
+        assert score in possible
 
-def test_feedback_is_taken_here_or_by_the_worker_that_decided() -> None:
-    async def story() -> None:
-        mine, others = declared(), declared()
-        decide(mine, "here")
-        decide(others, "there")
-        there = FeedbackPages(others, lambda: _Others())  # type: ignore[arg-type, return-value]
-        siblings = _Others(lambda question: b"-", there.here)
-        pages = FeedbackPages(mine, lambda: siblings, lambda: 1.0)  # type: ignore[arg-type, return-value]
-        owner, thief = KEY, msgspec.structs.replace(KEY, name="thief")
-        answers = [
-            await pages.give(visit(f'{{"request_id":"{name}","thumbs":"up"}}'.encode(), owner)) for name in ("here", "there")
-        ]
-        assert [(answer.status, msgspec.json.decode(answer.body)["status"]) for answer in answers] == [(200, "counted")] * 2
-        again = await pages.give(visit(b'{"request_id":"there","thumbs":"up"}', owner))
-        assert msgspec.json.decode(again.body) == {"request_id": "there", "status": "repeated"}
-        assert len(siblings.asked) == 2
-        for key, name in ((thief, "here"), (owner, "nowhere")):
-            with pytest.raises(SitsError) as caught:
-                await pages.give(visit(f'{{"request_id":"{name}","score":0.5}}'.encode(), key))
-            assert (caught.value.code, caught.value.status) == (Code.NOT_FOUND, 404)
-        shown = await pages.show(visit(b"", owner))
-        assert msgspec.json.decode(shown.body)["routes"]["chat"]["tally"]["counted"] == 1
-
-    asyncio.run(story())
+    outcomes = Outcomes("w", Ticking(SPENT / 1.5), most)
+    now, wait = 0.0, 60.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "learn", learn)
+        outcomes.declare({"a": Declared(SPEC), "b": Declared(SPEC)})
+        for step in [*steps, ("end all",)]:
+            if step[0] == "decide":
+                route = step[2]
+                one = outcomes.decide(route, f"{step[2]}", step[1], 0.5, 0.5, TIERS, 0.5, now)
+                made.append((route, step[1], step[2], one))
+                texts[id(one)] = step[1], step[3]
+                outcomes.asked(route, one, step[3], now)
+            elif step[0] == "end" and step[1] < len(made):
+                route, _, _, one = made[step[1]]
+                over.setdefault(id(one), step[2])
+                outcomes.ended(route, one, step[2], now)
+            elif step[0] == "say":
+                latest = [one for _, key, name, one in made if (key, name) == (step[1], step[2])]
+                if outcomes.heard(Outcome(step[2], "feedback", step[3], now), step[1]) in ("counted", "changed"):
+                    said.setdefault(id(latest[-1]), {})["feedback"] = step[3]
+            elif step[0] == "judge" and step[1] < len(made):
+                _, key, name, one = made[step[1]]
+                if outcomes.heard(Outcome(name, "judge", step[2], now), key, decision=one) in ("counted", "changed"):
+                    said.setdefault(id(one), {})["judge"] = step[2]
+            elif step[0] == "pass":
+                now += step[1]
+            elif step[0] == "declare":
+                wait = step[1]
+                waits = msgspec.structs.replace(SPEC, learning=LearningSpec(wait_seconds=wait))
+                outcomes.declare({"a": Declared(waits), "b": Declared(SPEC)})
+            elif step[0] == "tick":
+                outcomes.tick(now)
+            assert outcomes.status()["room"]["held"] <= most
+        now += 100.0
+        while outcomes.due(now):
+            outcomes.tick(now)
+        tallies = [held.awaiting.tally for held in outcomes._routes.values()]
+        assert len(learned) == sum(tally.settled for tally in tallies)
+        assert len(made) == sum(tally.decisions for tally in tallies)

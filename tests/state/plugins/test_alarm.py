@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -15,9 +16,13 @@ import pytest
 import uvloop
 
 from sits.routing.plugins.limits import Cut
-from sits.state.plugins.alarm import SignalAlarm
+from sits.state.plugins.alarm import AGAIN, MOST, SignalAlarm
 
 LIMIT = 0.05
+SURE = 0.5
+"""Seconds that a call of nothing never takes, and that a test can wait for."""
+AMPLE = 60.0
+"""Seconds that a call has which is to be in time, however busy the machine is."""
 
 
 @pytest.fixture
@@ -27,23 +32,30 @@ def alarm():
     made.close()
 
 
+@pytest.fixture
+def armed(monkeypatch):
+    """For how many seconds the timer was set, each time: what is cut by it is cut then, as exactly as the kernel can."""
+    seconds, real = [], signal.setitimer
+
+    def setitimer(which, after, *more):
+        seconds.append(after)
+        return real(which, after, *more)
+
+    monkeypatch.setattr(signal, "setitimer", setitimer)
+    return seconds
+
+
 def spins():
     while True:
         pass
 
 
 def sleeps():
-    time.sleep(5)
-
-
-def catches():
-    for _ in range(5):
-        with contextlib.suppress(BaseException):
-            time.sleep(5)
+    time.sleep(3600)
 
 
 def waits():
-    threading.Event().wait(5)
+    threading.Event().wait()
 
 
 def locks():
@@ -71,74 +83,157 @@ TABLE = [
 
 @pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
 @pytest.mark.parametrize(("function", "limit"), TABLE)
-def test_a_call_is_cut_at_its_limit_and_the_loop_goes_on(alarm, loop, function, limit):
+def test_a_call_is_cut_at_its_limit_and_not_before_and_the_loop_goes_on(alarm, armed, loop, function, limit):
     async def story():
         begun = time.perf_counter()
         with pytest.raises(Cut):
             alarm.call(limit, function)
-        took = time.perf_counter() - begun
+        assert time.perf_counter() >= begun + limit
         await asyncio.sleep(0)
-        assert await asyncio.wait_for(asyncio.to_thread(lambda: "alive"), 5) == "alive"
-        return took
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "alive"), AMPLE) == "alive"
 
     with asyncio.Runner(loop_factory=loop) as runner:
-        assert LIMIT <= runner.run(story()) < 1.0
+        runner.run(story())
+    # A timer that went off too early is set for what was left; the last one is for whoever catches what was raised.
+    assert (armed[0], max(armed), armed[-1]) == (limit, limit, AGAIN)
 
 
-def test_one_that_catches_what_is_raised_is_cut_again(alarm):
-    begun = time.perf_counter()
-    alarm.call(LIMIT, catches)
-    assert time.perf_counter() - begun < 2.0
+class Looks:
+    """A machine on which each look finds so many more seconds used, and processors taken away."""
+
+    def __init__(self, used, taken):
+        self.used, self.taken, self.looks = used, taken, 0
+
+    def __call__(self):
+        self.looks += 1
+        return self.looks * self.used, self.looks * self.taken
+
+
+@pytest.mark.parametrize(
+    ("used", "taken", "looks"),
+    [
+        pytest.param(0.0, 0, 2, id="it waits"),
+        pytest.param(0.03, 0, 2, id="it computes"),
+        pytest.param(0.03, 1, 3, id="it computes when others let it"),
+        pytest.param(0.0, 1, MOST + 2, id="others have the processor, and it is not back"),
+    ],
+)
+def test_a_call_is_cut_once_others_are_not_to_blame(used, taken, looks):
+    """The first look is when the timer is armed, the second when the call should be over."""
+    seen = Looks(used, taken)
+    with contextlib.closing(SignalAlarm(seen)) as alarm, pytest.raises(Cut):
+        alarm.call(LIMIT, lambda: _busy_until(time.perf_counter() + AMPLE))
+    # A signal that is early or late on a busy machine is one look more.
+    assert looks <= seen.looks <= looks + 2
+
+
+def test_a_call_that_others_have_held_up_is_not_cut():
+    seen = Looks(0.0, 1)
+    with contextlib.closing(SignalAlarm(seen)) as alarm:
+        assert alarm.call(LIMIT, lambda: _busy(lambda: seen.looks >= 4) or "in time") == "in time"
+
+
+def test_a_timer_that_went_off_while_others_had_the_processor_is_no_reason_to_cut(alarm):
+    """It was armed for a call before, and its signal comes when the call of now should be over: nothing is known of that one."""
+    alarm.call(LIMIT, int)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+
+    def away():
+        _busy_until(time.perf_counter() + 3 * LIMIT)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+        return "back"
+
+    assert alarm.call(LIMIT, away) == "back"
+
+
+def test_a_good_plugin_on_a_busy_processor_is_never_cut(alarm):
+    """Eight others want the same processor, so that it is often away in the middle of a call for longer than its limit."""
+    limit, before = 0.005, os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    others = [subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"]) for _ in range(8)]
+    try:
+        long, end = 0, time.perf_counter() + AMPLE
+        while long < 10 and time.perf_counter() < end:
+            begun = time.perf_counter()
+            alarm.call(limit, sum, range(2000))
+            long += time.perf_counter() - begun > limit
+        assert long == 10, "the processor was never away"
+        for bad in (spins, sleeps):
+            with pytest.raises(Cut):
+                alarm.call(limit, bad)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+        os.sched_setaffinity(0, before)
+
+
+def test_one_that_catches_what_is_raised_is_cut_again(alarm, armed):
+    caught = []
+
+    def catches():
+        while len(caught) < 5:
+            try:
+                time.sleep(3600)
+            except BaseException as raised:
+                caught.append(type(raised))
+
+    for _ in range(20):  # where the machine is busy it may be cut within its own handler, and has caught fewer
+        caught.clear()
+        with contextlib.suppress(Cut):
+            alarm.call(LIMIT, catches)
+        if len(caught) == 5:
+            break
+    assert caught == [Cut] * 5
+    assert armed.count(AGAIN) >= 5
 
 
 def test_what_a_call_returns_and_raises_comes_through(alarm):
-    assert alarm.call(LIMIT, divmod, 7, 2) == (3, 1)
+    assert alarm.call(AMPLE, divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
-        alarm.call(LIMIT, divmod, 7, 0)
+        alarm.call(AMPLE, divmod, 7, 0)
     with pytest.raises(RecursionError):
-        alarm.call(1.0, recurses)
+        alarm.call(AMPLE, recurses)
 
 
-def test_nothing_is_raised_into_whoever_comes_after(alarm):
+def test_nothing_is_raised_into_whoever_comes_after(alarm, armed):
     """The timer of a call that was in time goes off in the middle of other work."""
-    assert alarm.call(LIMIT, lambda: "in time") == "in time"
-    before = signal.getitimer(signal.ITIMER_REAL)[0]
-    assert 0 < before <= LIMIT
-    begun = time.perf_counter()
-    while time.perf_counter() < begun + 3 * LIMIT:
+    assert alarm.call(SURE, lambda: "in time") == "in time"
+    _busy(lambda: signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0))
+    assert armed == [SURE], "and is not set again"
+
+
+def test_each_call_has_its_whole_time(alarm, armed):
+    """The timer of an earlier call goes off during a later one, and is set for what that one has left."""
+    alarm.call(SURE, int)
+    alarm.call(AMPLE, lambda: _busy(lambda: len(armed) == 2))
+    assert armed == [SURE, pytest.approx(AMPLE, abs=AMPLE / 2)]
+
+
+def _busy(done):
+    """Raises AssertionError: it is not done for too long."""
+    end = time.perf_counter() + AMPLE / 2
+    while not done():
+        assert time.perf_counter() < end
+
+
+def _busy_until(time_):
+    while time.perf_counter() < time_:
         pass
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_each_call_has_its_whole_time(alarm):
-    """The timer of an earlier call is no reason to cut a later one."""
-    end = time.perf_counter() + 6 * LIMIT
-    calls = 0
-    while time.perf_counter() < end:
-        until = time.perf_counter() + LIMIT / 5
-        alarm.call(LIMIT, _busy, until)
-        calls += 1
-    assert calls > 5
-
-
-def _busy(until):
-    while time.perf_counter() < until:
-        pass
-
-
-def test_a_long_limit_before_does_not_make_a_short_one_long(alarm):
-    alarm.call(10.0, int)
-    begun = time.perf_counter()
+def test_a_long_limit_before_does_not_make_a_short_one_long(alarm, armed):
+    alarm.call(AMPLE, int)
     with pytest.raises(Cut):
         alarm.call(LIMIT, spins)
-    assert time.perf_counter() - begun < 1.0
+    assert armed[:2] == [AMPLE, LIMIT]
+    assert max(armed[2:]) <= LIMIT
 
 
-def test_a_call_within_a_call_ends_with_the_outer_one(alarm):
-    begun = time.perf_counter()
+def test_a_call_within_a_call_ends_with_the_outer_one(alarm, armed):
     with pytest.raises(Cut):
-        alarm.call(LIMIT, alarm.call, 10.0, spins)
-    assert time.perf_counter() - begun < 1.0
+        alarm.call(LIMIT, alarm.call, AMPLE, spins)
+    assert max(armed) == LIMIT
     with pytest.raises(Cut):
         alarm.call(LIMIT, spins)
 
@@ -149,10 +244,10 @@ def test_a_call_that_is_just_in_time_or_just_late_never_reaches_beyond(alarm):
     for step in range(150):
         until = time.perf_counter() + 0.002 + (step - 75) * 4e-6
         try:
-            alarm.call(0.002, _busy, until)
+            alarm.call(0.002, _busy_until, until)
         except Cut:
             cut += 1
-        _busy(time.perf_counter() + 0.0005)
+        _busy_until(time.perf_counter() + 0.0005)
     assert 0 < cut < 150
 
 
@@ -160,13 +255,13 @@ def test_after_it_is_closed_nothing_is_cut():
     made = SignalAlarm()
     made.close()
     until = time.perf_counter() + 3 * LIMIT
-    made.call(LIMIT, _busy, until)
+    made.call(LIMIT, _busy_until, until)
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_a_process_that_ends_with_the_timer_running_ends_well():
-    code = "from sits.state.plugins.alarm import SignalAlarm; a = SignalAlarm(); a.call(0.001, int)"
+    code = "from sits.state.plugins.alarm import AGAIN, SignalAlarm; a = SignalAlarm(); a.call(0.001, int)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
 
 

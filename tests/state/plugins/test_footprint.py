@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import threading
 import time
@@ -77,6 +79,64 @@ def test_a_plugin_that_begins_to_leak_when_it_is_trusted_is_found_by_the_next_sa
     found = until_out(fence, call, 300)
     assert found is not None
     assert found <= 258  # of 256 calls one is sampled, and after the first trouble the next ones are
+
+
+@contextlib.contextmanager
+def seldom_collected():
+    """As in a gateway: garbage in circles is left for long, so that there is much of it."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(50_000, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.collect()
+
+
+def litter(number):
+    """What requests leave behind: circles."""
+    for _ in range(number):
+        one = [bytearray(1000)]
+        one.append(one)
+
+
+@pytest.mark.parametrize("begins", [1, 2, 31, 100, 259, 260, 400])
+def test_a_leak_of_a_little_too_much_is_found_as_soon_as_is_promised_whatever_others_leave(begins):
+    fence, call, _ = fenced(lambda mine: mine.kept.append(bytearray(300 * 1024)) if mine.calls >= begins else None)
+    calls = 0
+    with seldom_collected():
+        while not fence.out and calls < begins + 600:
+            litter(20)
+            call()
+            calls += 1
+    assert fence.out
+    assert calls <= 3 if begins == 1 else calls - begins <= 258
+
+
+def test_circles_are_no_leak_whatever_others_leave():
+    def circle(mine):
+        one = [bytearray(1 << 20)]
+        one.append(one)
+
+    fence, call, _ = fenced(circle)
+    with seldom_collected():
+        for _ in range(600):
+            litter(20)
+            call()
+    assert (fence.out, fence.counts["leaked"]) == (False, 0)
+
+
+def test_garbage_is_collected_as_before_once_a_call_was_looked_at():
+    fence, call, _ = fenced(lambda mine: 1 / 0)
+    call()
+    assert (fence.counts["raised"], gc.isenabled()) == (1, True)
+    gc.disable()
+    try:
+        call()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_a_cache_with_a_cap_is_no_leak():
