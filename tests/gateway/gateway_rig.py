@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib.util
 import json
 import pathlib
 from collections.abc import Callable, Coroutine, Mapping
@@ -43,6 +44,14 @@ def model(name: str, endpoint: str, engine: str = "openai", **spec: Any) -> dict
     if spec["engine"] in ASKED:
         spec.setdefault("vitals", {"off": True})
     return {"apiVersion": "sits/v1", "kind": "Model", "metadata": {"name": name}, "spec": spec}
+
+
+def llama2() -> str:
+    """Where the tokenizer.json of Llama 2 is that lies in wordllama."""
+    spec = importlib.util.find_spec("wordllama")
+    assert spec is not None
+    assert spec.origin is not None
+    return f"file:{pathlib.Path(spec.origin).parent / 'tokenizers' / 'l2_supercat_tokenizer_config.json'}"
 
 
 def route(name: str, *backends: str | tuple[str, float], fallbacks: tuple[str, ...] = (), **spec: Any) -> dict[str, Any]:

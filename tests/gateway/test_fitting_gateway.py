@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import pathlib
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from gateway_books import booked
 from gateway_client import eventually
-from gateway_rig import Gateway, bearer, inside_loop, key, model, route, settings
+from gateway_rig import Gateway, bearer, inside_loop, key, llama2, model, route, settings
 from gateway_wires import PATHS, WIRES, Wire, request, streamed
 from gateway_wires import said as said_whole
 
@@ -23,14 +22,6 @@ OPENAI: Wire = WIRES["chat", "openai"]
 UNCOUNTED = {"source": "file:nowhere.json", "normalises": "none", "longest": 4}
 """Only the bounds speak: nobody can count."""
 REASON = [{"kind": "reason"}]
-
-
-def llama2() -> str:
-    """The tokenizer.json (Llama 2) that lies in wordllama."""
-    spec = importlib.util.find_spec("wordllama")
-    assert spec is not None
-    assert spec.origin is not None
-    return f"file:{pathlib.Path(spec.origin).parent / 'tokenizers' / 'l2_supercat_tokenizer_config.json'}"
 
 
 def counted(**fields: Any) -> dict[str, Any]:

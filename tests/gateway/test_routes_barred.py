@@ -3,6 +3,7 @@ busy or replaced, or units are merged."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pathlib
 from types import SimpleNamespace
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 from gateway_client import Asking
-from gateway_rig import Gateway, bearer, inside_loop, key, model, route, settings
+from gateway_rig import Gateway, bearer, inside_loop, key, llama2, model, route, settings
 from gateway_wires import PATHS, WIRES
 
 from sits.engines.scripted import AGAIN, READ, ScriptedServer
+from sits.observe.explain import explain
 from sits.resilience.substitutes import Substitutes
 from sits.resilience.substitutes.choice import Substitute
 from sits.resilience.switch.divert import Move
@@ -96,6 +98,21 @@ async def test_beyond_those_that_a_route_tries_there_may_be_more_room(tmp_path: 
     ):
         short, long = await gateway.ask(CHAT, chat("好", "r")), await gateway.ask(CHAT, chat("好" * 2000, "r"))
     assert [one.headers["x-sits-target"] for one in (short, long)] == ["small", "big"]
+
+
+@inside_loop
+async def test_who_was_replaced_is_not_asked_for_having_more_room(tmp_path: pathlib.Path) -> None:
+    async with (
+        ScriptedServer([READ, WIRE.answers("好"), AGAIN]) as server,
+        Gateway(
+            tmp_path,
+            *(room(name, server.url, window) for name, window in (("small", 300), ("old", 9000), ("new", 9000))),
+            route("r", "small", fallbacks=("old",), attempts=1),
+        ) as gateway,
+    ):
+        gateway.node.service.switches.set([Move("s", "old", "new", frozenset(), 1.0, True, b"0" * 32, None)])
+        long = await gateway.ask(CHAT, chat("好" * 2000, "r"))
+    assert long.headers["x-sits-target"] == "new"
 
 
 def strangers(url: str, **more: Any) -> list[dict[str, Any]]:
@@ -242,3 +259,52 @@ async def test_a_cap_on_answers_binds_what_is_asked_in_another_dialect(tmp_path:
                 assert (await gateway.ask(CHAT, chat("好", name, max_tokens=5000))).status == 200
             gateway.node.service.pressures = None
         assert [body["max_tokens"] for one in server.requests if "max_tokens" in (body := json.loads(one.body))] == [7, 7]
+
+
+@inside_loop
+async def test_why_nobody_may_answer_is_in_the_record(tmp_path: pathlib.Path) -> None:
+    async with (
+        ScriptedServer([READ, WIRE.answers("好"), AGAIN]) as server,
+        Gateway(
+            tmp_path,
+            labelled(model("us", server.url), region="us"),
+            model("hr", server.url, semantics={"grounding": {"scopes": ["hr"]}}),
+            route("filtered", "us", filters=IN_EU),
+            route("contract", "hr"),
+        ) as gateway,
+    ):
+        barred = await gateway.ask(CHAT, chat("好", "filtered"))
+        scoped = await gateway.ask(CHAT, chat("好", "contract"), {"x-sits-grounding-scope": "finance"})
+        records = [gateway.record(one) for one in (barred, scoped)]
+    assert [(one.status, one.code) for one in (barred, scoped)] == [(400, "unsupported")] * 2
+    assert [[name for name, _ in record.filtered] for record in records] == [["us"], ["hr"]]
+    assert "region=eu" in records[0].filtered[0][1]
+    assert "finance" in records[1].filtered[0][1]
+    assert "region=eu" in explain(records[0], 1000)
+
+
+@inside_loop
+async def test_a_prompt_in_pieces_is_read_by_the_adapter_and_takes_no_time_of_our_own(
+    tmp_path: pathlib.Path,
+) -> None:
+    counted = {"source": llama2(), "normalises": "none", "longest": 4}
+    context = {"most": 900, "notes": 64, "services": {}, "stages": [{"kind": "reason"}], "oversize": "split"}
+    slow = asyncio.Event()
+    async with ScriptedServer([READ, slow, WIRE.answers("笔记"), AGAIN]) as server:
+        reader = model("m", server.url, "vllm", adapters=["sql"], contextWindow=900, tokenizer=counted)
+        async with Gateway(tmp_path, reader, route("r", "m", context=context)) as gateway:
+            body = chat("Summarise this:\n\n" + "word number one. " * 500, "r", max_tokens=50)
+            call = await gateway.begin(CHAT, body, {"x-sits-adapter": "sql"})
+            await server.until(lambda one: len(one.requests) > 0)
+            await asyncio.sleep(0.3)  # what the model takes for its pieces
+            slow.set()
+            asked = await call.ended()
+            record = gateway.record(asked)
+    assert (asked.status, asked.headers["x-sits-served"]) == (200, "sql")
+    assert {json.loads(one.body)["model"] for one in server.requests} == {"sql"}
+    assert len(server.requests) > 1
+    assert record.anatomy is not None
+    assert record.anatomy.aside >= 0.3
+    assert record.anatomy.gateway < record.anatomy.aside
+    assert float(asked.headers["x-sits-overhead"]) < 1e3 * record.anatomy.aside
+    assert "aside;dur=" in asked.headers["server-timing"]

@@ -28,6 +28,14 @@ CASES = {
         Marks(10.0, admitted=10.0, sent=11.0, connected=12.0, done=20.0),
         Anatomy(gateway=1.0, connect=1.0, first_token=8.0, total=10.0),
     ),
+    "a prompt that was read in pieces": (
+        msgspec.structs.replace(WHOLE, aside=1.5),
+        Anatomy(7.5, 1.0, 3.0, 4.0, 5.0, 6.0, 28.0, 1.5),
+    ),
+    "a prompt of which nobody could read the pieces": (
+        Marks(10.0, admitted=11.0, done=14.0, aside=2.5),
+        Anatomy(gateway=0.5, queue=1.0, total=4.0, aside=2.5),
+    ),
     "cut in the middle of the stream": (
         Marks(10.0, admitted=10.0, sent=10.0, connected=10.0, first_token=12.0, last=15.0, done=16.0),
         Anatomy(gateway=1.0, first_token=2.0, decode=3.0, total=6.0),
@@ -49,7 +57,7 @@ moment = st.none() | st.floats(0, 1e6)
 
 
 @settings(max_examples=200)
-@given(st.floats(0, 1e6), moment, moment, moment, moment, moment, moment, moment, moment, st.floats(0, 1e6))
+@given(st.floats(0, 1e6), moment, moment, moment, moment, moment, moment, moment, moment, st.floats(0, 1e6), st.floats(0, 1e6))
 def test_the_parts_always_add_up_to_the_total(
     received: float,
     admitted: float | None,
@@ -61,9 +69,11 @@ def test_the_parts_always_add_up_to_the_total(
     last: float | None,
     done: float | None,
     now: float,
+    aside: float,
 ) -> None:
-    marks = Marks(received, admitted, first_sent, sent, connected, headers, first_token, last, done)
-    *parts, total = msgspec.structs.astuple(anatomy(marks, now))
+    marks = Marks(received, admitted, first_sent, sent, connected, headers, first_token, last, done, aside)
+    found = msgspec.structs.asdict(anatomy(marks, now))
+    total, parts = found.pop("total"), found.values()
     assert all(part >= 0 for part in parts)
     assert sum(parts) == pytest.approx(total, abs=1e-6)
     assert total == max(0.0, (now if done is None else done) - received)
@@ -71,6 +81,8 @@ def test_the_parts_always_add_up_to_the_total(
 
 def test_the_header_is_valid_server_timing_in_milliseconds() -> None:
     value = server_timing(Anatomy(0.00012, 0.0, 0.0, 0.0031, 0.2, 1.5, 1.70322)).decode()
+    more = server_timing(Anatomy(0.00012, total=1.5, aside=1.2)).decode()
+    assert more.endswith(", total;dur=1500.00, aside;dur=1200.00")
     # RFC 9110 tokens, Server-Timing's metric syntax.
     assert re.fullmatch(r"[a-z_]+;dur=\d+\.\d\d(, [a-z_]+;dur=\d+\.\d\d)*", value)
     assert value == (

@@ -208,6 +208,17 @@ def test_more_than_enough_others_are_not_listened_to() -> None:
     assert one.states["a"].peers == MOST_PEERS
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1.0])
+def test_what_cannot_be_is_not_learned(wrong: float) -> None:
+    one, fresh = Process("one"), Process("fresh")
+    spoke = [("a", wrong, 1, 5.0, 5.0), ("a", 0.1, 0, 5.0, 5.0), ("a", 0.1, 1, wrong, 5.0), ("a", 0.1, 1, 5.0, wrong)]
+    whole = (1.0, 1, 1, True, 0.1, 10.0, 5.0, 5.0)
+    ended = [("a", *whole[:at], wrong, *whole[at + 1 :]) for at in (0, 4, 5, 6, 7)]
+    ended += [("a", 1.0, 0, 1, True, 0.1, 10.0, 5.0, 5.0), ("a", 1.0, 1, 0, True, 0.1, 10.0, 5.0, 5.0)]
+    assert one.peers.hear(Report("x", 1, False, {}, spoke, ended), 1.0)  # type: ignore[arg-type]
+    assert one.learned() == fresh.learned()
+
+
 @pytest.mark.parametrize("under_way", [-3, 0])
 def test_nobody_has_less_than_nothing_under_way(under_way: int) -> None:
     one = Process("one")

@@ -137,7 +137,7 @@ CLASSES: dict[int, str] = {
     17: "wrong content type",
     18: "double failure",
 }
-HEADERS, FIRST_TOKEN, IDLE = {"headers": 0.4}, {"firstToken": 0.5, "idle": 0.5}, {"idle": 0.6}
+HEADERS, FIRST_TOKEN, IDLE = {"headers": 1.0}, {"firstToken": 1.0, "idle": 1.0}, {"idle": 1.2}
 TOTAL = {"total": 0.9}
 _QUOTA: dict[str, Any] = {"error": {"message": "You exceeded your current quota", "type": "insufficient_quota"}}
 _QUOTA_ANTHROPIC: dict[str, Any] = {"type": "error", "error": {**_QUOTA["error"], "type": "rate_limit_error"}}

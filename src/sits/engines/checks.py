@@ -33,7 +33,7 @@ MakeEngine = Callable[[str], Engine]
 Check = Callable[[MakeEngine], Awaitable[None]]
 
 PATIENT = Deadlines(connect=5.0, headers=5.0, first_token=5.0, idle=5.0, total=10.0)
-_WAIT = 8.0
+_WAIT = 30.0
 
 
 class Recorder:

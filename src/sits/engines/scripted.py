@@ -119,7 +119,7 @@ class ScriptedServer:
         """Connections that are open now."""
         return len(self._lines)
 
-    async def until(self, met: Callable[[ScriptedServer], bool], seconds: float = 5.0) -> None:
+    async def until(self, met: Callable[[ScriptedServer], bool], seconds: float = 30.0) -> None:
         """Wait until something is true of this server.
 
         Raises:

@@ -180,9 +180,10 @@ NOBODY: Final[list[tuple[str, str]]] = []
 
 
 def filtered(x: Exchange) -> list[tuple[str, str]]:
-    if x.plan is None or not (x.plan.filtered or x.skipped_targets):
+    declared = x.plan.filtered if x.plan is not None else ()
+    if not (declared or x.skipped_targets):
         return NOBODY
-    return [*x.plan.filtered, *x.skipped_targets]
+    return list(dict.fromkeys([*declared, *x.skipped_targets]))
 
 
 def draw(x: Exchange) -> observed.Draw | None:

@@ -14,13 +14,14 @@ from sits.gateway import spine
 from sits.gateway.billing import bill
 from sits.gateway.conduct import Conduct
 from sits.gateway.drive import Drive
-from sits.gateway.exchange import Exchange
+from sits.gateway.exchange import NOTHING, Exchange
 from sits.gateway.running import run
 from sits.gateway.service import OPERATIONS, Service
 from sits.gateway.wire import Listener, Request
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 from sits.routing.plan import Plan
+from sits.routing.scheduling.base import Facts
 from sits.routing.target import Target
 from sits.security.keys import KeyIdentity
 
@@ -74,11 +75,13 @@ async def ask(
     others: Sequence[Target] = (),
     conduct: Conduct | None = None,
     trace: bytes = b"",
+    adapter: str = "",
     over: Callable[[Exchange], None] | None = None,
 ) -> bytes:
     """The body of the answer of this target and no other, but where it fails of `others`, in order and as `conduct` says. `who`
     asks, for the record; `key` is whose it is in the ledger, and `behind` why it is asked. In the books it stands as asked for by
-    the name `called`, or that of the target; `trace` is the `traceparent` of what it belongs to. `over` is told of its end.
+    the name `called`, or that of the target; `trace` is the `traceparent` of what it belongs to. `adapter` is asked for of
+    those who have it. `over` is told of its end.
 
     Raises:
         SitsError: what the model server said, or why it was not reached.
@@ -91,6 +94,9 @@ async def ask(
     wire = Answered(service.loop)
     x = Exchange(service, request, wire, operation, dialects.client(operation))
     x.key, x.behind = key, behind
+    if adapter:
+        x.facts = Facts(operation, NOTHING, headers, body)
+        x.facts.adapter = adapter
     service.live.add(x)
     x.table.live += 1
     wire.listener = x

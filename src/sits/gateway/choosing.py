@@ -9,7 +9,8 @@ import msgspec
 from sits.gateway.exchange import Exchange
 from sits.gateway.facts import ADAPTER, facts_of
 from sits.inner.errors import Code, SitsError
-from sits.routing.plan import NOBODY, Choice, Plan
+from sits.routing.beginnings import Reading
+from sits.routing.plan import NOBODY, Barred, Choice, Plan
 from sits.routing.target import operation_capability
 from sits.routing.units import gathered, left_out, prompt_tokens
 
@@ -54,17 +55,28 @@ def planned(x: Exchange, choice: Choice, needs: frozenset[str], out: frozenset[s
         reading = x.service.standing.beginnings.of(x.request.body, x.key.team if x.key is not None else "")
     tracing = x.service.tracing
     wanted = tracing is not None and not x.behind and tracing.wanted(x.id)
+    try:
+        plan = _drawn(x, choice, needs, out, reading, wanted=wanted)
+    except Barred as nobody:
+        # There is no plan that could tell of them.
+        x.skipped_targets += nobody.filtered
+        raise
+    if x.sample is not None:
+        x.sample.plan = plan
+    return plan
+
+
+def _drawn(
+    x: Exchange, choice: Choice, needs: frozenset[str], out: frozenset[str], reading: Reading | None, *, wanted: bool
+) -> Plan:
+    tracing = x.service.tracing
     if choice.thinks:
         facts = facts_of(x, choice, needs)
         facts.reading = reading
         if tracing is not None and wanted:
             x.sample = tracing.taken(x, choice, facts.needs, out, facts.draw, facts.now, reading)
-        plan = choice.decide(facts, out)
-    else:
-        draw, now = x.service.random(), perf_counter()
-        if tracing is not None and wanted:
-            x.sample = tracing.taken(x, choice, needs | {operation_capability(x.operation)}, out, draw, now, reading)
-        plan = choice.plan(x.operation, needs, draw, now, out, reading)
-    if x.sample is not None:
-        x.sample.plan = plan
-    return plan
+        return choice.decide(facts, out)
+    draw, now = x.service.random(), perf_counter()
+    if tracing is not None and wanted:
+        x.sample = tracing.taken(x, choice, needs | {operation_capability(x.operation)}, out, draw, now, reading)
+    return choice.plan(x.operation, needs, draw, now, out, reading)

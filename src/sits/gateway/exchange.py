@@ -69,6 +69,7 @@ class Exchange:
         "_first_due",
         "_silent",
         "admitted",
+        "aside",
         "attempt",
         "attempts",
         "behind",
@@ -148,6 +149,8 @@ class Exchange:
         self.plan: Plan | None = None
         self.chunks: Chunks | None = None
         """How its prompt is read in pieces, where it is."""
+        self.aside = 0.0
+        """Seconds in which models were asked for something else on its behalf, before its own attempts."""
         self.pieces: Read | None = None
         """What reading it in pieces came to."""
         self.resumes: ServiceSpec | None = None
@@ -366,7 +369,7 @@ class Exchange:
         if self.place is not None and self.place.since:
             admitted = self.place.began  # What it waited for its turn is no time of our own.
         if attempt is None:
-            return Marks(received, admitted)
+            return Marks(received, admitted, aside=self.aside)
         sent, call = attempt.sent, attempt.call
         return Marks(
             received,
@@ -377,6 +380,8 @@ class Exchange:
             attempt.headers or None,
             attempt.first or attempt.headers or None,
             attempt.over_at or None,
+            None,
+            self.aside,
         )
 
     # What the client's side tells us.

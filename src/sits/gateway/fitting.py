@@ -109,6 +109,7 @@ class Asides:
             others=others,
             conduct=self._conduct,
             trace=trace,
+            adapter=x.facts.adapter if x.facts is not None else "",
             over=self._over,
         )
 

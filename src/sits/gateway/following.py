@@ -102,9 +102,10 @@ class Workers:
             for path in [path for path, task in self._following.items() if task.done()]:
                 del self._following[path]
             if self.siblings is not None:
-                for path in self.siblings.others():
-                    if path not in self._following:
-                        self._following[path] = loop.create_task(self._listen(self.siblings, path, hear))
+                with contextlib.suppress(OSError):  # the folder cannot be looked into just now
+                    for path in self.siblings.others():
+                        if path not in self._following:
+                            self._following[path] = loop.create_task(self._listen(self.siblings, path, hear))
             await asyncio.sleep(SEEK_SECONDS)
 
     async def _listen(self, siblings: Siblings, path: pathlib.Path, hear: Hear) -> None:
@@ -164,6 +165,8 @@ class OverBus:
                     group.create_task(self._say(bus))
             except* SitsError as errors:
                 _log.debug("reports wait for the bus: %s", errors.exceptions[0])
+            except* Exception as errors:
+                _log.error("a defect ended reports over the bus, they begin again", exc_info=errors)
             finally:
                 if bus is not None:
                     await bus.aclose()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from sits.gateway.bodies import body_of
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.registry import MOST_TOP, ServiceRegistry
 from sits.inner.errors import Code, SitsError
 from sits.routing.registry import ServiceCard, ServiceName
 from sits.state.registry.imported import MOST_ENTRIES
 
-T = TypeVar("T")
 PAGE = 100
 LARGEST_PAGE = 1000
 
@@ -25,6 +25,10 @@ class FindQuery(msgspec.Struct, forbid_unknown_fields=True):
     top_k: Annotated[int, msgspec.Meta(ge=1, le=MOST_TOP)] = 5
     capabilities: list[str] = []
     labels: dict[str, str] = {}
+
+
+ELSEWHERE = "what services mean cannot be asked for at the moment; names and words were looked for"
+"""What is told of that to those who may not know the addresses of models."""
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,11 +102,11 @@ class RegistryPages:
 
     async def find(self, visit: Visit) -> Answer:
         """POST /v1/registry/find."""
-        return await self._found(visit, _read(visit, FindQuery))
+        return await self._found(visit, body_of(visit.request.body, FindQuery))
 
     async def take(self, visit: Visit) -> Answer:
         """PUT /v1/registry/entries: what another registry has, in place of what it had. An empty list forgets it."""
-        said = _read(visit, Import)
+        said = body_of(visit.request.body, Import)
         cards = []
         for one in said.entries:
             fields = {**msgspec.structs.asdict(one), "capabilities": frozenset(one.capabilities)}
@@ -119,14 +123,10 @@ class RegistryPages:
             labels=said.labels,
             allows=(lambda name: True) if key is None else key.allows,
         )
-        return json_answer({"object": "list", "data": answered.data, "left_out": answered.left_out or None})
-
-
-def _read(visit: Visit, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(visit.request.body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SitsError(Code.INVALID_REQUEST, f"the body cannot be read: {error}") from error
+        left_out = answered.left_out or None
+        if left_out is not None and key is not None and not key.admin:
+            left_out = ELSEWHERE
+        return json_answer({"object": "list", "data": answered.data, "left_out": left_out})
 
 
 def _query(visit: Visit) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sits.dialects.intake import unreadable
+from sits.dialects.wanted import READ
 from sits.engines.base import Engine
 from sits.gateway.embedding import Embedder
 from sits.gateway.feedback_pages import TOPIC as FEEDBACK
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from sits.gateway.table import Table
 
 _log = logging.getLogger("sits.gateway")
-LEARN_SECONDS = 1.0
 SAVE_SECONDS = 30.0
 READ_SECONDS = 5.0
 
@@ -102,7 +102,7 @@ class Routing:
         carrier = OverBus(connect, service.wall) if connect is not None else self._workers
         self.reporting = Reporting(service.standing, self.outcomes, carrier, process, loop=service.loop, clock=perf_counter)
         self.streams: dict[str, Stream] = {TOPIC: self._workers.follow}
-        self._learn_at = self._save_at = 0.0
+        self._save_at = 0.0
         service.understanding, service.outcomes = self.understanding, self.outcomes
         service.standing.vitals = self.vitals
 
@@ -149,9 +149,7 @@ class Routing:
         """Ten times a second: what time alone brings."""
         self.vitals.tick(now)
         self.reporting.tick(now)
-        if now >= self._learn_at:
-            self._learn_at = now + LEARN_SECONDS
-            self.outcomes.tick(now)
+        self.outcomes.tick(now)
         if now >= self._save_at and self.outcomes.any:
             self._save_at = now + SAVE_SECONDS
             self._service.caches.behind(self._save(), must=True)
@@ -199,12 +197,17 @@ class Routing:
         """Record feedback with the traffic, if its request is recorded."""
         service = self._service
         tracing = service.tracing
-        if tracing is None or not tracing.wanted(given.request_id):
+        if tracing is None or given.score is None or not tracing.wanted(given.request_id):
             return False
         # Its record may not have been made yet, and is to come before it.
-        record = service.books.ring.get(given.request_id)
-        if not known and (record is None or record.status != 200 or not (given.admin or record.key == given.key)):
-            return False
+        ring = service.books.ring
+        record = ring.get(given.request_id)
+        if not known:
+            if record is not None and record.key != given.key and not given.anyone:
+                # Another key has used this id since.
+                record = next((one for one in ring if one.request_id == given.request_id and one.key == given.key), None)
+            if record is None or record.status != 200:
+                return False
         tracing.feedback(given.request_id, 0.5 + 0.5 * given.score)
         return True
 
@@ -217,7 +220,7 @@ class Routing:
     async def _read(self, visit: Visit) -> Answer:
         """POST /v1/admin/intent: how a text would be read, and the examples that are nearest to it."""
         try:
-            text = _said(visit.request.body).text.strip()
+            text = _said(visit.request.body).text.strip()[:READ]
         except msgspec.DecodeError as error:
             raise unreadable(error) from error
         if not text:
@@ -227,9 +230,9 @@ class Routing:
         try:
             near = await self.understanding.nearest(text)
         except SitsError as error:
-            if error.code is not Code.NOT_FOUND:
+            if error.code is Code.INTERNAL:
                 raise
-            near = []  # The examples are not in the index yet; the verdict does not need them.
+            near = []  # The examples are not in the index yet, or the model is away; the verdict stands, and the status says why.
         return json_answer({**msgspec.to_builtins(verdict), "near": msgspec.to_builtins(near)})
 
     async def _plugins(self, visit: Visit) -> Answer:

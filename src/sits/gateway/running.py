@@ -52,7 +52,11 @@ async def run(x: Exchange) -> Attempt:
     assert x.plan is not None
     assert x.conduct is not None
     if x.chunks is not None and x.pieces is None:
-        x.pieces = await x.service.loop.create_task(x.chunks.read(x))
+        began = perf_counter()
+        try:
+            x.pieces = await x.service.loop.create_task(x.chunks.read(x))
+        finally:
+            x.aside += perf_counter() - began
     conduct, targets = x.conduct, x.plan.targets
     if x.request.headers.get(b"x-sits-fallback") == b"off":
         targets = targets[:1]

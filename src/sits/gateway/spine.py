@@ -193,10 +193,12 @@ def divert(x: Exchange, choice: Choice) -> None:
     """
     assert x.plan is not None
     sticky = x.request.headers.get(SESSION, b"")
-    targets = x.plan.targets
+    # Those too who are asked only if they have more room: who was replaced is nowhere among them.
+    targets = (*x.plan.targets, *x.plan.beyond) if x.plan.beyond else x.plan.targets
     moved = x.service.switches.divert(choice.name, targets, x.table.targets, partial(lacks, x), x.service.random(), sticky)
     if moved is not targets:
-        x.plan = msgspec.structs.replace(x.plan, targets=moved[: choice.attempts])
+        beyond = moved[choice.attempts :] if choice.attempts is not None else ()
+        x.plan = msgspec.structs.replace(x.plan, targets=moved[: choice.attempts], beyond=beyond)
 
 
 async def limit(x: Exchange) -> None:

@@ -113,7 +113,7 @@ def _tokens(usage: Usage) -> bytes:
 
 def _millis(parts: Anatomy) -> bytes:
     return (
-        b',"anatomy":{"gateway":%.3f,"queue":%.3f,"retry":%.3f,"connect":%.3f,"first_token":%.3f,"decode":%.3f,"total":%.3f}'
+        b',"anatomy":{"gateway":%.3f,"queue":%.3f,"retry":%.3f,"connect":%.3f,"first_token":%.3f,"decode":%.3f,"total":%.3f%b}'
         % (
             parts.gateway * 1e3,
             parts.queue * 1e3,
@@ -122,5 +122,6 @@ def _millis(parts: Anatomy) -> bytes:
             parts.first_token * 1e3,
             parts.decode * 1e3,
             parts.total * 1e3,
+            b',"aside":%.3f' % (parts.aside * 1e3) if parts.aside else b"",
         )
     )

@@ -3,8 +3,9 @@
     received      admitted   first sent   sent     connected      first token     last      done
        |   queue     |  gateway |  retry   | connect  |  first_token   |   decode   | gateway |
 
-`gateway` is our own time: what is left of the total when every wait for somebody else is taken away. The parts always add
-up to the total. Pure arithmetic on marks that the spine sets.
+`gateway` is our own time: what is left of the total when every wait for somebody else is taken away, also for those who are
+asked `aside`, on the way to the first attempt. The parts always add up to the total. Pure arithmetic on marks that the spine
+sets.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Marks(msgspec.Struct, gc=False):
     """Last byte from the target."""
     done: float | None = None
     """Last byte handed to the client's side."""
+    aside: float = 0.0
+    """Seconds between `admitted` and `first_sent` in which models were asked for something else: to read pieces of the prompt."""
 
 
 class Anatomy(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +48,8 @@ class Anatomy(msgspec.Struct, frozen=True, gc=False):
     """From the connection to the first content: the target's queue, prefill and the way there and back."""
     decode: float = 0.0
     total: float = 0.0
+    aside: float = 0.0
+    """Models were asked for something else first: to read pieces of a prompt that is too long."""
 
 
 def anatomy(marks: Marks, now: float) -> Anatomy:
@@ -58,20 +63,23 @@ def anatomy(marks: Marks, now: float) -> Anatomy:
     admitted = _between(marks.admitted, start, end)
     queue = admitted - start
     if marks.sent is None:
-        return Anatomy(gateway=end - admitted, queue=queue, total=end - start)
+        aside = _between(marks.aside, 0.0, end - admitted)
+        return Anatomy(gateway=end - admitted - aside, queue=queue, total=end - start, aside=aside)
     stop = _between(marks.last, admitted, end)
     sent = _between(marks.sent, admitted, stop)
     first_sent = sent if marks.first_sent is None else _between(marks.first_sent, admitted, sent)
     connected = _between(marks.connected, sent, stop)
     first = _between(marks.first_token, connected, stop)
+    aside = _between(marks.aside, 0.0, first_sent - admitted)
     return Anatomy(
-        gateway=(first_sent - admitted) + (end - stop),
+        gateway=(first_sent - admitted - aside) + (end - stop),
         queue=queue,
         retry=sent - first_sent,
         connect=connected - sent,
         first_token=first - connected,
         decode=stop - first,
         total=end - start,
+        aside=aside,
     )
 
 
@@ -83,7 +91,7 @@ def _between(mark: float | None, low: float, high: float) -> float:
 
 def server_timing(parts: Anatomy) -> bytes:
     """The value of `Server-Timing`, in milliseconds: `gateway;dur=0.12, queue;dur=0.00, ...`."""
-    return (
+    said = (
         b"gateway;dur=%.2f, queue;dur=%.2f, retry;dur=%.2f, connect;dur=%.2f, "
         b"first_token;dur=%.2f, decode;dur=%.2f, total;dur=%.2f"
         % (
@@ -96,3 +104,4 @@ def server_timing(parts: Anatomy) -> bytes:
             parts.total * 1e3,
         )
     )
+    return said + b", aside;dur=%.2f" % (parts.aside * 1e3) if parts.aside else said

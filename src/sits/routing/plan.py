@@ -49,6 +49,17 @@ class Plan(msgspec.Struct, frozen=True):
         return self.pool.rule if self.pool is not None else ""
 
 
+class Barred(SitsError):
+    """Nobody behind a name may answer a request."""
+
+    __slots__ = ("filtered",)
+
+    def __init__(self, code: Code, message: str, filtered: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(code, message)
+        self.filtered: Sequence[tuple[str, str]] = filtered
+        """(target, reason) of everybody."""
+
+
 class Choice:
     """A name that clients can ask for, compiled: its backends, its rules, its fallbacks, how many may be tried."""
 
@@ -238,9 +249,9 @@ class Choice:
             spec = self.route.spec if self.route is not None else None
             wanted = [one.select for one in spec.backends if one.select] if spec is not None else []
             labels = " or ".join(", ".join(f"{name}={value}" for name, value in one.items()) for one in wanted)
-            return SitsError(Code.MODEL_UNAVAILABLE, f"no model has the labels that {self.name!r} asks for: {labels}")
+            return Barred(Code.MODEL_UNAVAILABLE, f"no model has the labels that {self.name!r} asks for: {labels}")
         reasons = "; ".join(f"{target} {reason}" for target, reason in dict.fromkeys(filtered))
-        return SitsError(Code.UNSUPPORTED, f"nothing behind {self.name!r} can answer this request: {reasons}")
+        return Barred(Code.UNSUPPORTED, f"nothing behind {self.name!r} can answer this request: {reasons}", filtered)
 
 
 def everybody(pools: Sequence[Pool], fallbacks: Sequence[Target]) -> tuple[Target, ...]:

@@ -24,6 +24,7 @@ MOST = 32
 """Outcomes, first contents and prompts, of each so many, that are told in one report: further ones are left out and counted."""
 MOST_PEERS = 256
 """Others that are listened to."""
+_MOST = 1e12
 PATIENCE = 3.0
 """Seconds after which another one that has said nothing is taken to be gone, and what it had under way with it."""
 
@@ -210,13 +211,18 @@ class Peers:
         states = self._states
         for name, took, among, cold, warm in report.spoke:
             state = states.get(name)
-            if state is not None:
+            if state is not None and among > 0 and _sound(took, cold, warm):
                 state.learn_first(now, took, among, cold, warm)
         for name, took, among, still, ok, first, units, cold, warm in report.ended:
             state = states.get(name)
-            if state is not None:
+            if state is not None and among > 0 and still > 0 and _sound(took, first, units) and _sound(took, cold, warm):
                 state.learn(now, took, among, still, ok, first, units, cold, warm)
         for name, digests in report.read:
             if name in states:
                 for memory in self.memories:
                     memory.hear(name, digests)
+
+
+def _sound(one: float, two: float, three: float) -> bool:
+    """Whether these can be seconds, bytes, units: one wrong number would be learned from for long."""
+    return 0.0 <= one < _MOST and 0.0 <= two < _MOST and 0.0 <= three < _MOST

@@ -22,7 +22,7 @@ from granted import Granted
 from sits.inner.errors import Code, SitsError
 from sits.ports.servers.postgres import PostgresServer
 from sits.ports.servers.redis import RedisServer
-from sits.ports.store import ABSENT, ADAPTERS, Add, Added, Entry, Opening, Put, Store, open_store, shown
+from sits.ports.store import ABSENT, ADAPTERS, Add, Added, Entry, Opening, Put, Store, open_store, shown, sqlite_lane
 from sits.ports.store.checks import refusal
 from sits.ports.store.likeness import Clock
 from sits.ports.store.memory import Away, MemoryStore, Shelf
@@ -484,3 +484,27 @@ def test_tables_of_a_newer_version_are_left_alone(postgres: PostgresServer, tmp_
 
     error = asyncio.run(run())
     assert (error.code, "newer sits (layout 99" in error.message) == (Code.STATE_UNAVAILABLE, True)
+
+
+def test_a_database_that_another_process_is_recovering_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first to read after a crash recovers the log, and whoever opens it meanwhile is told SQLITE_BUSY_RECOVERY."""
+    asked: list[int] = []
+    version = sqlite_lane._version
+
+    def recovering(connection: sqlite3.Connection) -> int:
+        asked.append(1)
+        if len(asked) < 4:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY
+            raise error
+        return version(connection)
+
+    monkeypatch.setattr(sqlite_lane, "_version", recovering)
+
+    async def story() -> None:
+        store = await open_store("sqlite", tmp_path)
+        await store.commit([Put("k", b"v")])
+        await store.aclose()
+
+    asyncio.run(story())
+    assert len(asked) >= 4

@@ -40,7 +40,7 @@ from sits.ports.store.likeness import Clock, alike, random_steps
 MakeStore = Callable[[Callable[[], float] | None], Awaitable[Store]]
 Check = Callable[[MakeStore], Awaitable[None]]
 
-_PATIENCE = 5.0
+_PATIENCE = 30.0
 _T = TypeVar("_T")
 
 

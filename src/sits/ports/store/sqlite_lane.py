@@ -206,7 +206,9 @@ class Lane:
         self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL"))
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA journal_size_limit = 67108864")
-        if _version(connection) == SCHEMA:
+        found: list[int] = []
+        self._patiently(lambda: found.append(_version(connection)))  # the first to read may find another one recovering the log
+        if found == [SCHEMA]:
             return
         self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         try:

@@ -16,7 +16,13 @@ from sits.resources.kinds import Model
 
 Origin = Literal["model", "consul", "eureka"]
 ServiceName = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^[^\u0000-\u0020\u007f][^\u0000-\u001f\u007f]*$(?!\n)")
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\u0000-\u0020\u007f][^\u0000-\u001f\u007f]*$(?!\n)",
+        description="a name on one line that does not begin with a blank",
+    ),
 ]
 """In any script, without control characters, and not beginning with a blank."""
 

@@ -73,7 +73,8 @@ def _set(key: str, index: int, use: FilterUse | ScoreUse, known: Makers, made: M
     make = known.get(use.name)
     try:
         if make is not None:
-            make(made)
+            # What makes a plugin makes something of all settings, and has a judge that says whether it could use them.
+            getattr(make, "judge", make)(made)
     except BadSettings as error:
         for fault in error.faults:
             yield structs.replace(fault, path=(*path, *fault.path))
