@@ -1,8 +1,8 @@
 """Units of a route, merged and split: watches the traffic, has changes made, and says who is merged away.
 
 A request looks `lane.away` up and tells `lane.saw`; nothing else of this is on its way. Merging: the unit that stays is made
-ready, then it gets all requests, so that they share its KV cache; the others finish what they have, stay loaded for
-`parkSeconds`, and are unloaded then. Splitting: they are made ready first, and get requests again when all of them are.
+ready, then it gets all requests, so that they share its KV cache; the others finish what they have, stay as they are for
+`parkSeconds`, and fall asleep then. Splitting: they are made ready first, and get requests again when all of them are.
 
 The loop's own lateness is what makes data old: what came up to the last look is counted for certain, what came since may still
 lie in a socket. So a sample is of the moment of the look before, and after a pause of the loop the next look decides.
@@ -61,7 +61,7 @@ class Doing(Protocol):
             SitsError: it is not, and cannot be.
         """
 
-    async def unload(self, name: str) -> bool:
+    async def rest(self, name: str) -> bool:
         """Give its memory back, unless it has requests; whether that was done. False for one on another machine."""
 
     def busy(self, name: str) -> int:
@@ -82,7 +82,7 @@ class Timing(msgspec.Struct):
 class Lane:
     """One route. `away` are the units that are merged into another one; plain attributes, for the way of a request."""
 
-    __slots__ = ("away", "others", "route", "sample", "stays", "task", "timing", "traffic", "units", "unloaded", "wanted")
+    __slots__ = ("asleep", "away", "others", "route", "sample", "stays", "task", "timing", "traffic", "units", "wanted")
 
     def __init__(self, route: str, wanted: Wanted, traffic: Traffic) -> None:
         self.route = route
@@ -94,7 +94,7 @@ class Lane:
         self.others = tuple(dict.fromkeys(name for name, _ in wanted.backends if name != self.stays))
         self.timing = Timing()
         self.sample: Sample | None = None
-        self.unloaded: set[str] = set()
+        self.asleep: set[str] = set()
         self.task: asyncio.Task[None] | None = None
         """The change that is under way, or what follows a merge."""
 
@@ -110,7 +110,8 @@ class UnitsStatus(msgspec.Struct, frozen=True):
     state: State
     stays: str
     away: list[str]
-    unloaded: list[str]
+    asleep: list[str]
+    """Those that have given their memory back since they were merged away."""
     tokens: float
     qps: float
     stale: int
@@ -177,7 +178,7 @@ class Merging:
             units = lane.units
             found.append(
                 UnitsStatus(
-                    lane.route, units.state, lane.stays, sorted(lane.away), sorted(lane.unloaded), round(tokens, 1),
+                    lane.route, units.state, lane.stays, sorted(lane.away), sorted(lane.asleep), round(tokens, 1),
                     round(qps, 2), units.stale, units.failures, lane.timing,
                 )
             )  # fmt: skip
@@ -210,7 +211,7 @@ class Merging:
             if action is not None:
                 self._leave(lane)
                 lane.task = asyncio.create_task(self._change(lane, action, now, sample), name="units")
-            elif lane.unloaded and lane.units.state == "merged" and not lane.units.crowded(sample):
+            elif lane.asleep and lane.units.state == "merged" and not lane.units.crowded(sample):
                 self._come_back(lane)
 
     def _look(self) -> None:
@@ -237,7 +238,7 @@ class Merging:
                 lane.away = frozenset(lane.others)
             else:
                 await asyncio.gather(*(self._doing.ready(name) for name in lane.others))
-                lane.unloaded.clear()
+                lane.asleep.clear()
                 lane.away = NOBODY
         except SitsError as error:
             lane.units.failed()
@@ -263,19 +264,19 @@ class Merging:
         lane.timing.drain = self._clock() - decided
         await asyncio.sleep(lane.wanted.spec.park_seconds)
         for name in lane.others:
-            if await self._doing.unload(name):
-                lane.unloaded.add(name)
+            if await self._doing.rest(name):
+                lane.asleep.add(name)
 
     def _come_back(self, lane: Lane) -> None:
-        """The rush is over though it is not time to split yet: load what was unloaded, so that the split need not wait."""
-        wanted = sorted(lane.unloaded)
-        lane.unloaded.clear()
+        """The rush is over though it is not time to split yet: wake who is asleep, so that the split need not wait."""
+        wanted = sorted(lane.asleep)
+        lane.asleep.clear()
         self._leave(lane)
-        lane.task = asyncio.create_task(self._load(lane.route, wanted), name="units")
+        lane.task = asyncio.create_task(self._wake(lane.route, wanted), name="units")
 
-    async def _load(self, route: str, names: Sequence[str]) -> None:
+    async def _wake(self, route: str, names: Sequence[str]) -> None:
         try:
             await asyncio.gather(*(self._doing.ready(name) for name in names))
         except SitsError as error:
             # The split will try again, and say so where it fails too.
-            _log.warning("a unit of %s cannot be loaded in time: %s", route, error.message)
+            _log.warning("a unit of %s cannot be woken in time: %s", route, error.message)

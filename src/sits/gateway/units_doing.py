@@ -1,4 +1,4 @@
-"""What can be done with a unit of a running gateway: made ready, unloaded, asked how busy it is."""
+"""What can be done with a unit of a running gateway: made ready, put to sleep, asked how busy it is."""
 
 from __future__ import annotations
 
@@ -26,20 +26,28 @@ class Units:
         self._service = service
 
     async def ready(self, name: str) -> None:
-        """It answers. One that must be loaded first also makes a token, so that no client pays for its first use.
+        """It answers. One that must be loaded first also makes a token, so that no client pays for its first use; one that was
+        asleep has its weights mapped and everything made, and is only asked whether it is well.
 
         Raises:
             SitsError: it does not.
         """
         target = self._target(name)
         engine = target.engine
-        if isinstance(engine, LocalEngine) and engine.status.state != "hot":
+        state = engine.status.state if isinstance(engine, LocalEngine) else "hot"
+        if isinstance(engine, LocalEngine) and state != "hot":
             await engine.warm()
+        if state not in ("hot", "asleep"):
             await self._one_token(target)
             return
         await engine.probe(target.model.spec.health_check_path, target.deadlines)
 
+    async def rest(self, name: str) -> bool:
+        target = self._service.table.targets.get(name)
+        return target is not None and isinstance(target.engine, LocalEngine) and await target.engine.rest()
+
     async def unload(self, name: str) -> bool:
+        """End it unless it has requests; whether that was done. False for one on another machine."""
         target = self._service.table.targets.get(name)
         return target is not None and isinstance(target.engine, LocalEngine) and await target.engine.unload()
 

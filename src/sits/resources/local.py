@@ -38,7 +38,7 @@ class LocalSpec(Spec, frozen=True):
     warm: bool = False
     """Load at start rather than on the first request."""
     unload_after: Positive | None = None
-    """Seconds without a request after which the model is unloaded; never when not given."""
+    """Seconds without a request after which the model falls asleep, to be unloaded an hour later; never when not given."""
     context: Count = 4096
     """Tokens of context for each slot."""
     slots: Count = 4

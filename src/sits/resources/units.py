@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
-
-import msgspec
 
 from sits.resources.problem import Fault, quoted
-from sits.resources.vocabulary import Count, Name, Positive, Spec
+from sits.resources.vocabulary import Count, Name, NotNegative, Positive, Spec
 
 
 class MergeSpec(Spec, frozen=True):
@@ -43,8 +40,8 @@ class UnitsSpec(Spec, frozen=True):
     """The least time between two changes."""
     fresh_ms: Positive = 50.0
     """Nothing is decided by data that is older."""
-    park_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60.0
-    """How long units of this machine that were merged away stay loaded. While they are, splitting takes milliseconds."""
+    park_seconds: NotNegative = 60.0
+    """How long units of this machine that were merged away keep what they have read, before they fall asleep."""
 
 
 def units_faults(spec: UnitsSpec, backends: Sequence[str]) -> Iterator[Fault]:

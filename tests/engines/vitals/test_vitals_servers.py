@@ -47,6 +47,10 @@ GIB = 1024**3
             Vitals("ollama", 9.0, memory_used=6654289920, adapters_loaded=("qwen3:8b", "bge-m3:latest")), id="Ollama",
         ),
         pytest.param(b'{"models": []}', "x", Vitals("ollama", 9.0, memory_used=0), id="Ollama, nothing loaded"),
+        pytest.param(
+            b'{"models": [{"name": "a", "size_vram": ' + b"9" * 400 + b'}, {"name": "b", "size_vram": -5}]}', "x",
+            Vitals("ollama", 9.0, memory_used=2**60, adapters_loaded=("a", "b")), id="Ollama, more memory than there is",
+        ),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("like", ["vllm", "tgi", "openai"])
@@ -165,8 +169,13 @@ def test_all_values_of_a_query_are_read(body: bytes, values: tuple[float, ...]) 
         (answered("matrix", '[{"metric": {}, "values": [[1, "1"]]}]'), Code.UPSTREAM_BROKEN),
         (answered("string", '["a", "b"]'), Code.UPSTREAM_BROKEN),
         (answered("vector", '[{"value": [1, "x"]}]'), Code.UPSTREAM_BROKEN),
+        (answered("vector", '[{"value": [1, ' + "9" * 400 + "]}]"), Code.UPSTREAM_BROKEN),
+        (answered("scalar", "[1, " + "9" * 400 + "]"), Code.UPSTREAM_BROKEN),
+        (answered("vector", "[" * 100_000 + "]" * 100_000), Code.UPSTREAM_BROKEN),
+        (answered("vector", "{}"), Code.UPSTREAM_BROKEN),
+        (answered("vector", '[{"value": {"1": 2}}]'), Code.UPSTREAM_BROKEN),
     ],
-    ids=range(6),
+    ids=range(11),
 )
 def test_what_is_no_answer_to_a_query_is_refused(body: bytes, code: Code) -> None:
     with pytest.raises(SitsError) as told:

@@ -20,7 +20,7 @@ from typing import IO
 
 import msgspec
 
-from sits.engines.local.hosting import Failed, HostSpec, Ready
+from sits.engines.local.hosting import LEAVE, Failed, HostSpec, Ready
 from sits.engines.local.lease import Lease, living
 from sits.inner.errors import Code, SitsError
 
@@ -87,7 +87,7 @@ class Child:
 
     async def leave(self, seconds: float) -> bool:
         """Ask it to end unless it has requests in hand; whether it did."""
-        self.send(signal.SIGUSR1)
+        self.send(LEAVE)
         return await self.wait(seconds)
 
     async def stop(self) -> None:
@@ -185,7 +185,7 @@ async def start(spec: HostSpec, within: float) -> Child:
         async with asyncio.timeout(within):
             event = _decoded(await answer)
         if isinstance(event, Ready):
-            lease = Lease(event.address, spec.key, event.pid, spec.needs, spec.name)
+            lease = Lease(event.address, spec.key, event.pid, spec.needs, spec.name, full=spec.needs)
             return Child(lease, os.pidfd_open(process.pid), process, errors)
         reason = event.message if event is not None else f"its process ended: {await _ended(process)}"
     except TimeoutError:
@@ -221,7 +221,8 @@ def _spawn(spec: HostSpec) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)},
+        # It matters where Python's own objects lie in a process that gives memory back: `sits.engines.local.zeros`.
+        env={name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)} | {"PYTHONMALLOC": "malloc"},
         start_new_session=True,  # a Ctrl-C in the gateway's terminal drains the gateway; it must not kill the model meanwhile
     )
     assert process.stdin is not None

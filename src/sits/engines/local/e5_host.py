@@ -211,6 +211,9 @@ class E5:
     def activity(self) -> tuple[int, int]:
         return self._server.in_hand, self._server.done
 
+    def rest(self) -> bool:
+        return False  # it has no memory of requests: weights are all that it holds
+
 
 def serve(spec: HostSpec) -> E5:
     """The model, answering on loopback.

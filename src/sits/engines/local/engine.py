@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 
 from sits.engines.base import Call, Deadlines, Engine, Headers, Outgoing, Reply
-from sits.engines.local.residents import LocalModels, Plan, Resident, Status, plan
+from sits.engines.local.plans import Plan, plan
+from sits.engines.local.residents import LocalModels, Resident, Status
 from sits.engines.local.whole import Quiet, Whole
 from sits.engines.local.whole import asked as cancellable
 from sits.engines.vitals.signs import Vitals
@@ -81,12 +82,14 @@ class LocalEngine:
         return Vitals("local", at, running, resident.in_flight - running, memory_used=status.resident_bytes or None)
 
     async def probe(self, path: str | None, deadlines: Deadlines) -> None:
-        """Whether the model is well, as far as can be told without loading it: a cold one is, unless its last load failed.
+        """Whether the model is well, as far as can be told without loading or waking it: a cold one is, unless its last load
+        failed.
 
         Raises:
             SitsError: it is not.
         """
         resident = self._resident
+        resident.look()
         if resident.remote is not None:
             await resident.remote.probe("/health", deadlines)
             return
@@ -98,17 +101,25 @@ class LocalEngine:
                 raise SitsError(Code.MODEL_UNAVAILABLE, f"{file} does not exist or is no file")
 
     async def warm(self) -> None:
-        """Fetch and load the model now.
+        """Fetch and load the model now, or wake it.
 
         Raises:
             SitsError: it cannot be.
         """
+        self._resident.look()
         if self._resident.remote is None:
             await asyncio.shield(self._resident.hot())
 
     async def unload(self) -> bool:
         """Unload the model unless it has requests in hand; whether it is unloaded. The next request loads it again."""
         return await self._resident.unload()
+
+    async def rest(self) -> bool:
+        """Have the model fall asleep unless it has requests in hand; whether it is asleep, or unloaded where it cannot be.
+
+        The next request wakes it.
+        """
+        return await self._resident.rest()
 
     async def aclose(self) -> None:
         """End the model's process, or leave that to the last request that is under way. Later `send`s fail."""
@@ -125,6 +136,7 @@ class LocalCall:
         "_deadlines",
         "_done",
         "_headed",
+        "_holds",
         "_inner",
         "_loop",
         "_models",
@@ -149,7 +161,7 @@ class LocalCall:
         self._inner: Call | None = None
         self._remote: Engine | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._headed = self._paused = self._done = False
+        self._headed = self._holds = self._paused = self._done = False
         self._resent = 0
         self._through: Whole | Quiet | None = None
         resident.in_flight += 1
@@ -238,6 +250,7 @@ class LocalCall:
         if self._may_resend(error):
             self._resent += 1
             remote, self._inner = self._remote, None
+            self._resident.look()  # it may have moved: another worker had it fall asleep
             if remote is not None and (error.code is Code.UPSTREAM_UNREACHABLE or self._resident.left_by_itself()):
                 self._resident.lose(remote)
             self.go()
@@ -249,11 +262,12 @@ class LocalCall:
 
     def go(self) -> None:
         """Send the request on when the model is hot; else wait for that."""
-        remote = self._resident.remote
-        if remote is not None:
-            self._carry(remote)
-            return
         try:
+            remote = self._resident.remote
+            if remote is not None and (self._holds or self._resident.hold()):
+                self._holds = True
+                self._carry(remote)
+                return
             task = self._resident.hot()
         except SitsError as error:
             self.refuse(error)
@@ -280,10 +294,8 @@ class LocalCall:
             error = task.exception()
             plain = SitsError(Code.MODEL_UNAVAILABLE, f"{self._resident.plan.name} could not be loaded: {error!r}")
             self._refused(error if isinstance(error, SitsError) else plain)
-        elif self._resident.remote is None:
-            self.go()  # it came and went in the meantime
         else:
-            self._carry(self._resident.remote)
+            self.go()  # it may have come and gone in the meantime
 
     def _carry(self, remote: Engine) -> None:
         if self._timer is not None:
@@ -329,6 +341,9 @@ class LocalCall:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._holds:
+            self._holds = False
+            self._resident.let()
         self._resident.in_flight -= 1
         if self._resident.in_flight == 0 and self._resident.holders == 0:
             self._models.finished(self._resident)

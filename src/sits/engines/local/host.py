@@ -5,10 +5,16 @@ After that it serves until
 
     its stdin closes     whoever started it is gone, however that happened
     SIGTERM              at once
-    SIGUSR1              when no request is in hand, else the signal is ignored
+    LEAVE                when no request is in hand, else the signal is ignored
+    `asleep_seconds`     have passed since it fell asleep
+
+and it falls asleep, which gives its memory back but for what it takes to answer at once again, or leaves where it cannot, on
+
+    REST                 when no request is in hand, else the signal is ignored
     `unload_after`       seconds have passed without a request
 
-The first is left to the kernel (a signal from the pipe itself), because llama.cpp holds the interpreter's lock while it loads.
+until WAKE. Others read in its lease how it is. The first is left to the kernel (a signal from the pipe itself), because llama.cpp
+holds the interpreter's lock while it loads.
 The file is imported by nobody but the child, and the engines' own packages only by it.
 """
 
@@ -25,15 +31,20 @@ from typing import NoReturn
 
 import msgspec
 
-from sits.engines.local.hosting import CannotServe, Failed, HostSpec, Ready, Served
-from sits.engines.local.lease import Held, Lease
+from sits.engines.local import memory
+from sits.engines.local.hosting import LEAVE, REST, WAKE, CannotServe, Failed, HostSpec, Ready, Served
+from sits.engines.local.lease import Gate, Held, Lease
+
+_ASKED = {LEAVE, REST, WAKE}
+_WORTH = 2
+"""A model that holds more than one in so many bytes while it is asleep leaves instead: its weights are not the file's pages."""
 
 
 def main() -> NoReturn:
     """Run as the module's docstring says."""
     spec = msgspec.json.decode(_first_line(0), type=HostSpec)
     _die_with_stdin()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # before any thread exists, so that all inherit it
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED)  # before any thread exists, so that all inherit it
     start = time.monotonic()
     try:
         lease = Held(Path(spec.lease))
@@ -44,11 +55,9 @@ def main() -> NoReturn:
     except CannotServe as error:
         _say(Failed(str(error)))
         sys.exit(1)
-    said = Lease(served.address, spec.key, os.getpid(), spec.needs, spec.name)
-    lease.write(said)
+    life = _Life(spec, served, lease)
     _say(Ready(served.address, os.getpid(), time.monotonic() - start))
-    _watch(served, lease, spec.unload_after)
-    lease.write(msgspec.structs.replace(said, left=True))
+    life.watch()
     os._exit(0)  # no destructor of a native library between here and the end
 
 
@@ -62,22 +71,83 @@ def _serve(spec: HostSpec) -> Served:
     return serve_llama(spec)
 
 
-def _watch(served: Served, lease: Held, unload_after: float | None) -> None:
-    """Return when the model is to be given up; no request is in hand then."""
-    pace = min(1.0, (unload_after or 4.0) / 4)
-    _, work = served.activity()
-    last_busy = time.monotonic()
-    while True:
-        asked = signal.sigtimedwait({signal.SIGUSR1}, pace)
-        busy, done = served.activity()
-        now = time.monotonic()
-        if busy or done != work:
-            work, last_busy = done, now
-            lease.touch()
-        if busy:
-            continue
-        if asked is not None or (unload_after is not None and now - last_busy >= unload_after):
-            return
+class _Life:
+    """A model from its load to its end, as its lease tells it."""
+
+    __slots__ = ("_gate", "_lease", "_said", "_served", "_since", "_spec", "_work")
+
+    def __init__(self, spec: HostSpec, served: Served, lease: Held) -> None:
+        self._spec = spec
+        self._served = served
+        self._lease = lease
+        self._gate = Gate(Path(spec.lease))
+        self._said = Lease(served.address, spec.key, os.getpid(), spec.needs, spec.name, full=spec.needs)
+        self._lease.write(self._said)
+        self._work = 0
+        self._since = time.monotonic()
+        """When it was last busy, or fell asleep."""
+
+    def watch(self) -> None:
+        """Return when the model is given up; no request is in hand then, and nobody can send one."""
+        pace = min(1.0, (self._spec.unload_after or 4.0) / 4, self._spec.asleep_seconds / 4)
+        _, self._work = self._served.activity()
+        while True:
+            asked = signal.sigtimedwait(_ASKED, pace)
+            if asked is not None and asked.si_signo == WAKE:
+                self._wake()
+            elif not self._busy() and not self._go_on(None if asked is None else asked.si_signo):
+                return
+
+    def _go_on(self, asked: int | None) -> bool:
+        """Do what is asked of an idle model, or is time; False when it is to end."""
+        idle = time.monotonic() - self._since
+        if self._said.state == "asleep":
+            ends, rests = asked == LEAVE or idle >= self._spec.asleep_seconds, False
+        else:
+            late = self._spec.unload_after is not None and idle >= self._spec.unload_after
+            ends, rests = asked == LEAVE, asked == REST or late
+        if not (ends or rests) or not self._gate.shut():
+            return True
+        if rests and self._fall_asleep():
+            self._gate.open()
+            return True
+        self._tell(left=True)  # the gate is opened by the end
+        return False
+
+    def _busy(self) -> bool:
+        busy, done = self._served.activity()
+        if busy or done != self._work:
+            self._wake()  # also where it was asked without that
+            self._work = done
+            self._lease.touch()
+        return busy > 0
+
+    def _fall_asleep(self) -> bool:
+        """Whether it is asleep now; else it is to end."""
+        self._tell(state="falling")
+        try:
+            rests = self._served.rest()
+        except CannotServe as error:
+            print(f"{self._spec.name} did not fall asleep: {error}", file=sys.stderr, flush=True)
+            rests = False
+        if not rests:
+            return False
+        held = memory.private()
+        if held * _WORTH > self._spec.needs:
+            return False
+        _, self._work = self._served.activity()
+        self._since = time.monotonic()
+        self._tell(address=self._served.address, state="asleep", needs=held)
+        return True
+
+    def _wake(self) -> None:
+        self._since = time.monotonic()
+        if self._said.state == "asleep":
+            self._tell(state="hot", needs=self._spec.needs)
+
+    def _tell(self, **changes: object) -> None:
+        self._said = msgspec.structs.replace(self._said, **changes)
+        self._lease.write(self._said)
 
 
 def _die_with_stdin() -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Literal, Protocol
 
 import msgspec
 
 READY_WITHIN = 120.0
 """Seconds that a server may take to answer once its weights are loaded."""
+ASLEEP_SECONDS = 3600.0
+"""How long a model stays asleep before it is unloaded."""
+
+# What a model's process is asked by signals; the first two are ignored while a request is in hand.
+LEAVE = signal.SIGUSR1
+REST = signal.SIGUSR2
+WAKE = signal.SIGCONT
 
 
 class HostSpec(msgspec.Struct, frozen=True):
@@ -28,6 +36,7 @@ class HostSpec(msgspec.Struct, frozen=True):
     embedding: bool = False
     pooling: Literal["mean", "cls", "last"] | None = None
     unload_after: float | None = None
+    asleep_seconds: float = ASLEEP_SECONDS
 
 
 class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
@@ -47,6 +56,14 @@ class Served(Protocol):
 
     def activity(self) -> tuple[int, int]:
         """(requests in hand, work done so far: any number that grows with each request)."""
+
+    def rest(self) -> bool:
+        """Give the memory of all requests back, and keep what it takes to answer the next one at once; `address` may be another
+        one then. No request is in hand. False, and nothing is changed, where that cannot be done.
+
+        Raises:
+            CannotServe: it was tried, and the model does not answer any more.
+        """
 
 
 class CannotServe(Exception):

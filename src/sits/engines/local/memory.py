@@ -144,6 +144,14 @@ def _group(mount: Path, path: str, names: tuple[str, str, str]) -> list[int]:
     return found
 
 
+def private(root: Path = Path("/")) -> int:
+    """Bytes of memory that this process holds and no file can give back."""
+    for line in _lines(root / "proc/self/smaps_rollup"):
+        if line.startswith("Anonymous:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/smaps_rollup has no Anonymous")
+
+
 def _meminfo(path: Path) -> int:
     for line in _lines(path):
         if line.startswith("MemAvailable:"):

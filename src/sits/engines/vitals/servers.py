@@ -27,6 +27,8 @@ from sits.inner.errors import Code, SitsError
 
 MOST_REQUESTS = 1_000_000
 """A server that claims more is not believed: beyond this, figures are cut."""
+MOST_BYTES = 2**60
+"""The same of memory."""
 MOST_NAMES = 1000
 """Of adapters or loaded models."""
 _RANKS = frozenset(("tp_rank", "pp_rank", "moe_ep_rank", "pid"))
@@ -238,7 +240,8 @@ def _ollama(page: bytes, at: float) -> Vitals:
         found = msgspec.json.decode(page, type=_Ps)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SitsError(Code.UPSTREAM_BROKEN, f"this is no list of loaded models: {error}") from error
-    used = _bytes(float(sum(max(0, one.size_vram) for one in found.models)))
+    # Whole numbers, which JSON has of any length: no float holds them all.
+    used = min(sum(max(0, one.size_vram) for one in found.models), MOST_BYTES)
     return Vitals("ollama", at, memory_used=used, adapters_loaded=_names(one.name or one.model for one in found.models))
 
 
@@ -252,7 +255,7 @@ def _count(value: float | None) -> int | None:
 
 
 def _bytes(value: float | None) -> int | None:
-    return None if value is None else round(min(value, 2.0**60))
+    return None if value is None else round(min(value, MOST_BYTES))
 
 
 def _share(value: float | None, part: float | None, whole: float | None) -> float | None:
