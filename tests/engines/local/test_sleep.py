@@ -19,6 +19,7 @@ from sits.engines.local.engine import LocalEngine
 from sits.engines.local.fetch import fetch
 from sits.engines.local.hosting import REST, HostSpec
 from sits.engines.local.lease import living, read
+from sits.engines.local.zeros import _anonymous
 from sits.inner.errors import Code
 
 MIB = 1024 * 1024
@@ -262,3 +263,19 @@ def test_zeros_are_given_back_and_nobody_can_tell(malloc: str, last: str) -> Non
     environment = os.environ | {"PYTHONMALLOC": malloc}
     done = subprocess.run([sys.executable, "-c", ZEROS], env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout + done.stderr).strip().endswith(last)
+
+
+def test_stacks_of_threads_and_what_has_a_name_are_left_alone() -> None:
+    maps = """\
+1000000-2000000 r--p 00000000 08:01 12 /lib/some.so
+2000000-3000000 rw-p 00000000 00:00 0 [heap]
+4000000-5000000 rw-p 00000000 00:00 0
+5000000-5001000 ---p 00000000 00:00 0
+5001000-5801000 rw-p 00000000 00:00 0
+5801000-6801000 rw-p 00000000 00:00 0
+7000000-7001000 ---p 00000000 00:00 0
+7001000-f001000 rw-p 00000000 00:00 0
+f100000-f180000 rw-p 00000000 00:00 0
+f200000-f400000 rw-s 00000000 00:01 7 /dev/zero (deleted)
+""".splitlines()
+    assert list(_anonymous(maps)) == [(0x4000000, 0x5000000), (0x5801000, 0x6801000), (0x7001000, 0xF001000)]

@@ -7,7 +7,8 @@ that owns it can tell, whatever it is, and no layout of llama.cpp's has to be kn
 
 Only a write between the look and the call would be lost. So nobody may be using the memory meanwhile: the server has no address
 that anybody knows yet, and Python itself must not have its objects in anonymous maps. `[heap]` is left alone, where malloc puts
-those of the main thread, and the host runs with PYTHONMALLOC=malloc.
+those of the main thread, and the host runs with PYTHONMALLOC=malloc. Stacks of threads are left alone too: a thread may wake at
+any moment, and go deeper than it ever was.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _STEP = 64 * 1024
 """Looked at at once; a multiple of every page size of Linux but those of huge pages."""
 _LEAST = MIB
 """Shorter runs of zeros are left where they are."""
+_STACK = 64 * MIB
+"""What follows a guard page and has no more than this is the stack of a thread."""
 _MADV_DONTNEED = 4
 
 
@@ -54,13 +57,16 @@ def trim() -> None:
 
 
 def _anonymous(lines: list[str]) -> Iterator[tuple[int, int]]:
-    """Where private memory without a name lies, that may be written and is no file's: `START-END rw-p OFFSET DEV INODE`."""
+    """Where private memory without a name lies that may be written and is no stack: `START-END rw-p OFFSET DEV INODE`."""
+    guard = 0
     for line in lines:
         fields = line.split()
+        first, last = (int(part, 16) for part in fields[0].split("-"))
         if len(fields) == 5 and fields[1] == "rw-p" and fields[4] == "0":
-            first, last = (int(part, 16) for part in fields[0].split("-"))
-            if last - first >= _LEAST:
+            stack = first == guard and last - first <= _STACK
+            if last - first >= _LEAST and not stack:
                 yield first, last
+        guard = last if fields[1].startswith("---") else 0
 
 
 def _zeros(libc: ctypes.CDLL, first: int, last: int) -> Iterator[tuple[int, int]]:
