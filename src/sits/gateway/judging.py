@@ -29,6 +29,7 @@ from sits.inner.errors import Code, SitsError
 from sits.inner.event import Usage
 from sits.resilience.shadow import read
 from sits.resources.complexity import JudgeSpec
+from sits.routing.learning.learner import Decision
 from sits.routing.target import Target
 from sits.state.cache import replay
 from sits.state.outcomes import Outcomes
@@ -53,6 +54,8 @@ class _Given(msgspec.Struct, frozen=True):
     """An answer to be judged."""
 
     id: str
+    key: str | None
+    decision: Decision
     route: str
     operation: Operation
     request: bytes
@@ -122,7 +125,7 @@ class Judging:
     def follow(self, x: Exchange, answered: bool) -> None:
         """The request is over; `answered` as was chosen. Have its answer judged some time soon, if it is one of those drawn."""
         spec = self._drawn.pop(x, None)
-        if spec is None or not answered or x.choice is None:
+        if spec is None or not answered or x.choice is None or x.learned is None:
             return
         name = x.choice.name
         bench = self._benches.get(name)
@@ -145,7 +148,8 @@ class Judging:
             self._leave_out(name, "per_minute")
         else:
             bench.since.append(now)
-            given = _Given(x.id, name, x.operation, x.request.body, pieces, x.stream, attempt.usage)
+            key = x.key.name if x.key is not None else None
+            given = _Given(x.id, key, x.learned, name, x.operation, x.request.body, pieces, x.stream, attempt.usage)
             task = self._service.loop.create_task(self._judge(given, target, bench), name="judging")
             self._tasks.add(task)
             task.add_done_callback(self._done)
@@ -188,7 +192,8 @@ class Judging:
             bench.tally,
         )
         if outcome is not None:
-            self._outcomes.heard(outcome)
+            # By the decision itself: meanwhile its id may be that of another request.
+            self._outcomes.heard(outcome, given.key, decision=given.decision)
 
     async def _ask(self, target: Target, route: str, text: str) -> str:
         """What the judge says.

@@ -124,19 +124,19 @@ def learn(x: Exchange, facts: Facts, choice: Choice, insight: Insight, outcomes:
     else:
         facts.tier = decision.choice.arm
     if decision.learns:
-        outcomes.asked(choice.name, key, x.id, text, facts.now)
+        outcomes.asked(choice.name, decision, text, facts.now)
         if insight.judge is not None and x.service.judging is not None:
             x.service.judging.draw(x, insight.judge)
 
 
 def settle(x: Exchange) -> None:
-    """The exchange is over, and something was chosen by what was learned: forget that, unless it is what answered."""
+    """The exchange is over, and something was chosen by what was learned: wait for what comes of it, if it is what answered."""
     assert x.choice is not None
     assert x.learned is not None
     service = x.service
     answered = as_chosen(x)
-    if not answered and x.learned.learns and service.outcomes is not None:
-        service.outcomes.forget(x.choice.name, x.id)
+    if x.learned.learns and service.outcomes is not None:
+        service.outcomes.ended(x.choice.name, x.learned, answered, x.ended)
     if service.judging is not None and service.judging.any:
         service.judging.follow(x, answered)
 

@@ -10,7 +10,7 @@ from outcomes_kit import decision
 from sits.resources.complexity import OutcomeWeights
 from sits.routing.learning import Decision
 from sits.state.outcomes import Awaiting, Kind, Pending, Room, Settled, together
-from sits.state.outcomes.awaiting import MOST_CHANGES, REMEMBERED, Tally
+from sits.state.outcomes.awaiting import MOST_CHANGES, MOST_OVER, MOST_READY, REMEMBERED, Tally
 
 WINDOW = 20.0
 """Seconds after an answer in which asking again is seen, here."""
@@ -195,6 +195,21 @@ def test_what_is_over_goes_before_what_waits_and_what_is_under_way_stays() -> No
     waiting.ended(running[0], True, 61.0)
     assert waiting.add("r3", "k", decision(), 62.0) is not None
     assert waiting.find("r0", "k") is None
+
+
+def test_what_is_remembered_and_what_is_settled_out_of_turn_have_caps() -> None:
+    waiting = awaiting(most=2 * MOST_OVER)
+    for at in range(MOST_OVER + 3):
+        answered(waiting, f"r{at}")
+    assert due(waiting, 60.0) == []
+    assert waiting._room.held == MOST_OVER
+    said = [hear(waiting, f"r{at}", 1.0) for at in range(MOST_OVER + 3)]
+    assert said == [*[None] * 3, *["counted"] * MOST_READY]
+    answered(waiting, "more", 60.0)
+    hear(waiting, "more", 1.0)
+    answered(waiting, "more", 60.0)
+    assert waiting.tally.crowded == 1
+    assert len(due(waiting, 60.0)) == MOST_READY
 
 
 def test_feedback_is_changed_so_often_and_then_the_last_word_stands() -> None:

@@ -104,10 +104,10 @@ def test_a_signal_is_of_one_key_and_one_decision() -> None:
 def test_of_two_routes_the_later_request_is_meant() -> None:
     outcomes = Outcomes("w", lambda: 0.0)
     outcomes.declare({"a": Declared(SPEC), "b": Declared(SPEC)})
-    for route in ("b", "a", "b", "a"):
-        decide(outcomes, "r", 0.0, route=route)
+    made = [decide(outcomes, "r", 0.0, route=route) for route in ("b", "a", "b", "a")]
     assert say(outcomes, "r", -1.0) == "counted"
     assert [outcomes._routes[route].awaiting.tally.counted for route in ("a", "b")] == [1, 0]
+    assert [say(outcomes, "r", 1.0, decision=one) for one in made] == [None, None, "counted", "changed"], "unless it is certain"
 
 
 def test_a_tick_learns_as_much_as_there_is_time_for_and_the_rest_later_in_order() -> None:
