@@ -20,16 +20,14 @@ FIGURES = {
     "-10**40": str(-(10**40)),
     "2**63": str(2**63),
     "2**64": str(2**64),
-    "-2**63-1": str(-(2**63) - 1),
     "1e308": "1e308",
     "5e-324": "5e-324",
     "1e400": "1e400",
     "NaN": "NaN",
-    "text": '"NaN"',
     "400 digits": "9" * 400,
     "5000 digits": "9" * 5000,
 }
-DEPTHS = range(900, 1000)
+DEPTHS = range(935, 995)
 """Python's own limit, of 1000, is met somewhere here, by whoever looks from the highest place."""
 ENDPOINTS = {**PATHS, "count_tokens": "/v1/messages/count_tokens"}
 PLACES = (

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
 import pathlib
+import time
 from typing import Any
 
 import pytest
 from gateway_client import eventually
-from gateway_rig import Gateway, inside_loop, model, settings
+from gateway_rig import Gateway, inside_loop, model, settings, write
 from gateway_wires import OPENAI_CHAT, PATHS, request
 
 from sits.engines.scripted import AGAIN, READ, ScriptedServer
+from sits.gateway.plugging import Plugging
+from sits.gateway.standing import Standing
+from sits.observe.metrics import Registry
+from sits.observe.redact import Redactor
+from sits.resources.reading import Reading, read
+from sits.resources.snapshot import Snapshot, compile_reading
+from sits.routing.scheduling.base import Made
+from sits.routing.scheduling.checks import candidates_of
 
 SCORE = """
 from sits.routing.scheduling.base import Score
@@ -75,6 +86,7 @@ async def test_a_plugin_of_the_folder_decides_is_replaced_and_goes_without_a_res
         put(tmp_path, "a")
         await eventually(lambda: it.node.standing.plugins.scores["mine"] is not None and it.node.plugging.generation > 1, "taken")
         assert await asked(it) == ["a"] * 5
+        assert not logging.getLogger("watchfiles.main").isEnabledFor(logging.INFO), "who watches files has nothing to tell"
 
         (tmp_path / "config" / "plugins" / "mine.py").unlink()
         await eventually(lambda: "mine" not in it.node.standing.plugins.scores, "it is taken away")
@@ -119,3 +131,181 @@ async def test_one_that_goes_bad_is_fenced_off_within_three_calls_and_no_request
         assert await asked(it) == ["a"] * 5
         [mended] = (await status(it))["data"]
         assert mended["state"] == "live"
+
+
+# What an operator is told.
+
+
+PICKY = """
+from sits.routing.scheduling.base import Score
+
+class Mine(Score):
+    name = "mine"
+    def __init__(self, made):
+        if made.settings.get("{bad}"):
+            raise ValueError("there is no setting '{bad}', by exact-secret-1 and sk-shaped123456789")
+    def score(self, facts, candidates):
+        return [1.0] * len(candidates)
+"""
+
+
+class Told:
+    """Plugins beside a configuration, as a node has them, and what its log said."""
+
+    def __init__(self, folder: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+        self.folder, self._log, self._reading = folder, caplog, Reading((), ())
+        self.registry = Registry()
+        self.standing = Standing(self.registry, wall=time.time, clock=time.perf_counter)
+        self.redactor = Redactor(["exact-secret-1"])
+        self.plugging = Plugging(self.standing, self._compile, self.redactor, lambda: self._reading.declared)
+        self._snapshot = compile_reading(self._reading, 1)
+
+    def serve(self, *resources: dict[str, Any]) -> Snapshot:
+        """As a node takes a configuration."""
+        self._reading = read(write(self.folder, *resources))
+        self._snapshot = compile_reading(self._reading, 1)
+        self._compile()
+        return self._snapshot
+
+    def _compile(self) -> None:
+        self.plugging.follow(self._snapshot.settings)
+        for name, route in self._snapshot.routes.items():
+            for use in route.spec.scores:
+                make = self.standing.plugins.scores.get(use.name)
+                if make is not None:
+                    make(Made(name, candidates_of(2), use.settings, self._snapshot))
+        self.plugging.take(self._snapshot)
+
+    def look(self) -> None:
+        assert self.plugging._plugins is not None
+        self.plugging._plugins.look()
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What the log said since it was asked last, as it is written."""
+        said = [(one.levelname, self.redactor.text(one.getMessage())) for one in self._log.records if one.name == "sits.plugins"]
+        self._log.clear()
+        return said
+
+    def problems(self) -> list[tuple[str, ...]]:
+        self.plugging.measure(self.registry)
+        return sorted(self.registry.plugin_problem.children)
+
+
+def plain(folder: pathlib.Path, file: str, text: str) -> None:
+    plugins = folder / "config" / "plugins"
+    plugins.mkdir(parents=True, exist_ok=True, mode=0o755)
+    (plugins / file).write_text(text)
+
+
+def test_each_change_of_a_plugin_is_logged_once_and_shown_wherever_an_operator_looks(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    plain(tmp_path, "mine.py", PICKY.format(bad="a"))
+    plain(tmp_path, "ends.py", "raise SystemExit('sk-secret123456789 of the prompt')")
+    told = Told(tmp_path, caplog)
+    try:
+        config = tmp_path / "config"
+        bad = {"name": "mine", "settings": {"a": 1}}
+        resources = (model("a", "http://127.0.0.1:9"), model("b", "http://127.0.0.1:9"), settings(plugins="plugins"))
+        snapshot = told.serve(route(bad, {"name": "gone"}), *resources)
+        ends = f"{config}/plugins/ends.py: raised SystemExit: [redacted] of the prompt (ends.py, line 1)"
+        unusable = (
+            f"{config}/all.json:1:167 [0].spec.scores[0].settings: score mine cannot use its settings: "
+            "there is no setting 'a', by [redacted] and [redacted]; the route goes on without it"
+        )
+        missing = f"{config}/all.json:1:187 [0].spec.scores[1].name: score gone is not there, the route goes on without it"
+        assert told.lines() == [("ERROR", f"plugins: {line}") for line in (ends, unusable, missing)]
+        assert told.problems() == [("ends", "failed"), ("gone", "missing"), ("mine", "unusable")]
+        page = told.plugging.status(snapshot)
+        assert page["problems"] == [ends, unusable, missing]
+        assert page["missing"] == [{"route": "r", "kind": "score", "name": "gone"}]
+        assert [row["why"] for row in page["data"]] == [
+            "route r: cannot use its settings: there is no setting 'a', by [redacted] and [redacted]",
+            "raised SystemExit: [redacted] of the prompt (ends.py, line 1)",
+        ]
+        assert told.plugging.brief() == {"live": 1, "fenced": 0, "problems": [ends, unusable, missing]}
+
+        told.look()
+        told.serve(route(bad, {"name": "gone"}), *resources)
+        assert told.lines() == [], "what is known is not told again"
+
+        plain(tmp_path, "mine.py", PICKY.format(bad="another"))
+        told.look()
+        where = f"{config}/all.json r [0].spec.scores[0].settings"
+        assert told.lines() == [("WARNING", f"plugins: no longer unusable: mine {where}")]
+        plain(tmp_path, "mine.py", "1 / 0")
+        told.look()
+        stale = (
+            f"{config}/plugins/mine.py: raised ZeroDivisionError: division by zero (mine.py, line 1); the version before stays"
+        )
+        assert told.lines() == [("ERROR", f"plugins: {stale}")]
+        assert told.problems() == [("ends", "failed"), ("gone", "missing"), ("mine", "stale")]
+
+        told.serve(route({"name": "mine"}), *resources)
+        (config / "plugins" / "ends.py").unlink()
+        plain(tmp_path, "mine.py", PICKY.format(bad="b"))
+        told.look()
+        assert (told.problems(), told.plugging.brief()) == ([], {"live": 1, "fenced": 0, "problems": []})
+    finally:
+        told.plugging.close()
+
+
+def test_a_folder_that_is_not_there_is_told_of(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    told = Told(tmp_path, caplog)
+    try:
+        told.serve(settings(plugins="nope"))
+        line = f"{tmp_path}/config/nope: is no folder"
+        assert told.lines() == [("ERROR", f"plugins: {line}")]
+        assert told.plugging.brief() == {"live": 0, "fenced": 0, "problems": [line]}
+    finally:
+        told.plugging.close()
+
+
+@inside_loop
+async def test_a_start_goes_on_without_what_cannot_be_used_and_a_change_to_it_is_refused(tmp_path: pathlib.Path) -> None:
+    plain(tmp_path, "mine.py", PICKY.format(bad="a"))
+    bad, worse = {"name": "mine", "settings": {"a": 1}}, {"name": "mine", "settings": {"b": 1, "a": 2}}
+    async with ScriptedServer([READ, OPENAI_CHAT.answers("好"), AGAIN]) as server:
+        others = (model("a", server.url), model("b", server.url))
+        async with Gateway(tmp_path, *others, route(bad), settings(plugins="plugins")) as it:
+            await asked(it)
+            [row] = (await status(it))["data"]
+            assert row["state"] == "failed"
+            assert row["why"].startswith("route r: cannot use its settings: there is no setting 'a', by ")
+
+            write(tmp_path, *others, route(bad), settings(plugins="plugins", records=7))
+            assert (await it.node.reload()).last_error == (), "what is so already keeps no other change from being made"
+            assert it.node.reloader.current.settings.records == 7
+
+            plain(tmp_path, "mine.py", PICKY.format(bad="b"))
+            await eventually(lambda: it.node.plugging.generation > 1, "the new version is taken")
+            [row] = (await status(it))["data"]
+            assert (row["state"], row["why"]) == ("live", "")
+            write(tmp_path, *others, route(worse), settings(plugins="plugins"))
+            [problem] = (await it.node.reload()).last_error
+            assert (pathlib.Path(problem.file).name, problem.path) == ("all.json", "[2].spec.scores[0].settings")
+            assert problem.line == 1
+            assert problem.message.startswith("there is no setting 'b'")
+            await asked(it)
+
+
+@inside_loop
+async def test_one_that_begins_to_leak_is_fenced_off_within_the_calls_that_are_promised(tmp_path: pathlib.Path) -> None:
+    before = gc.get_threshold()
+    leaks = "Mine.kept = getattr(Mine, 'kept', []); Mine.calls > 31 and Mine.kept.append(bytearray(300 * 1024))"
+    put(tmp_path, "b", f"{leaks}; circle = [bytearray(4000)]; circle.append(circle)")
+    async with (
+        ScriptedServer([READ, OPENAI_CHAT.answers("好"), AGAIN]) as server,
+        Gateway(
+            tmp_path, model("a", server.url), model("b", server.url), route({"name": "mine"}), settings(plugins="plugins")
+        ) as it,
+    ):
+        row = {"state": "live", "calls": 0}
+        gc.set_threshold(50_000, 20, 50)  # as `sits serve` has it, so that there is garbage about
+        while row["state"] == "live" and row["calls"] < 600:
+            await asked(it, 1 if row["calls"] > 250 else 10)
+            [row] = (await status(it))["data"]
+        gc.set_threshold(*before)
+        assert row["state"] == "fenced"
+        assert row["calls"] <= 31 + 259

@@ -93,7 +93,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "a negative weight": (
         RULE + "{region: [eu]}\n    - {name: two, match: {region: [us]}, backends: [{model: a, weight: -1}]}\n",
-        ["21:72 spec.rules[1].backends[0].weight: -1 is out of range; give a figure of at least 0"],
+        ["21:72 spec.rules[1].backends[0].weight: -1 is out of range; give a figure of at least 0 and of at most 1000000"],
     ),
     "neither name nor labels": (
         RULE + "{region: [eu]}\n    - {name: two, match: {region: [us]}, backends: [{weight: 1}]}\n",

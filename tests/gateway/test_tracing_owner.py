@@ -107,3 +107,27 @@ def test_another_configuration_ends_the_old_file_and_begins_another(tmp_path: Pa
     assert first is same
     assert first is not other
     assert not [thread for thread in threading.enumerate() if thread.name == "sits-trace"]
+
+
+SWITCHES = [
+    pytest.param(TraceSpec(), False, id="bodies are switched off"),
+    pytest.param(None, False, id="all is"),
+    pytest.param(TraceSpec(bodies="redacted", keep=3), True, id="something else is changed"),
+]
+
+
+@pytest.mark.parametrize(("spec", "bodies"), SWITCHES)
+def test_what_waits_to_be_written_when_bodies_are_switched_off_is_written_without_them(
+    tmp_path: Path, spec: TraceSpec | None, bodies: bool
+) -> None:
+    async def switch() -> bool:
+        recorder = Recorder(tmp_path, Redactor(), asyncio.get_running_loop())
+        old = recorder.take(TraceSpec(bodies="redacted"))
+        assert old is not None
+        assert old.file.bodies
+        new = recorder.take(spec)
+        assert new is None or new.file.bodies is bodies
+        recorder.stop()
+        return old.file.bodies
+
+    assert asyncio.run(switch()) is bodies

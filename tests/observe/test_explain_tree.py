@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.inner.event import Usage
-from sits.observe.explain import explain
+from sits.observe.explain import LATER, explain
 from sits.observe.record import Attempt, Draw, Record, Scored, Wish
 
 JUDGED = Record(
@@ -67,6 +67,20 @@ def test_a_choice_by_scores_is_told_with_what_each_score_gave() -> None:
         "│  ├─ tokens: 812 input, 40 output\n"
         "│  └─ cost $0.001230\n"
         "└─ time not taken\n"
+    )
+
+
+def test_who_was_put_back_is_told_from_who_was_left_out_and_everybody_once() -> None:
+    why = "a prompt of 298 to 1379 tokens and 1 for the answer, in a window of 300"
+    filtered = [("far", "is in us"), ("far", "is in us"), ("small", LATER + why), ("far", "cannot do tools")]
+    assert (
+        "├─ route r\n"
+        "│  ├─ left out far: is in us\n"
+        f"│  ├─ asked later small: {why}\n"
+        "│  ├─ left out far: cannot do tools\n"
+        "│  └─ drew small with 0.2500 of 4 (small 3, big 1)\n"
+    ) in explain(
+        Record("r", 1.7e9, "chat", route="r", filtered=filtered, draw=Draw((("small", 3.0), ("big", 1.0)), 0.25, "small"))
     )
 
 

@@ -17,7 +17,7 @@ from sits.observe.record import Record
 from sits.observe.redact import Redactor
 from sits.observe.trace_file import TraceFile, key_of
 from sits.observe.trace_row import Feedback, Gap, Head, Line, Row, read
-from sits.observe.trace_sample import Sample, headers_looked_at, keyed
+from sits.observe.trace_sample import Sample, headers_looked_at, kept_of, keyed
 from sits.resources.snapshot import Snapshot
 from sits.resources.tracing import SECRET_HEADERS, TraceSpec, trace_faults
 from sits.routing.scheduling.base import Facts
@@ -92,6 +92,18 @@ def test_bodies_that_are_asked_for_are_scrubbed_and_long_ones_left_out(tmp_path:
     assert SECRET not in short.body
     assert "write to" in short.body
     assert long.body is None
+
+
+def test_bodies_that_wait_to_be_written_are_left_out_once_that_is_said(tmp_path: Path) -> None:
+    file = TraceFile(tmp_path, Redactor())
+    for number in range(2):
+        one = sample()
+        one.body = b'{"messages":[]}'
+        file.put(one, record(f"r-{number}"))
+        file.flush()
+        file.bodies = False
+    file.stop()
+    assert [line.body for line in read(tmp_path) if isinstance(line, Row)] == ['{"messages":[]}', None]
 
 
 def test_what_does_not_fit_is_counted_and_the_file_says_so_where_it_is_missing(tmp_path: Path) -> None:
@@ -180,6 +192,22 @@ def test_the_hash_of_a_session_is_the_same_in_a_folder_and_another_elsewhere(tmp
     (tmp_path / "other").mkdir()
     assert keyed(b"s", key_of(tmp_path)) != keyed(b"s", key_of(tmp_path / "other"))
     assert keyed(b"", key_of(tmp_path)) == ""
+
+
+HEADERS = [
+    pytest.param("金".encode(), "金", False, id="text"),
+    pytest.param(b"", "", False, id="nothing"),
+    pytest.param(b"l" * 4096, "l" * 4096, False, id="as long as it may be"),
+    pytest.param(b"l" * 4097, "l" * 4096, True, id="longer"),
+    pytest.param(b"l" * 4095 + "金".encode(), "l" * 4095, True, id="cut in the middle of a character"),
+    pytest.param(b"v\xffw", "v", True, id="no text from the second byte on"),
+]
+
+
+@pytest.mark.parametrize(("said", "kept", "cut"), HEADERS)
+def test_what_is_kept_of_a_header_is_all_of_it_or_its_beginning_and_that_is_said(said: bytes, kept: str, cut: bool) -> None:
+    names = (b"x-a", b"x-none")
+    assert kept_of({b"x-a": said, b"x-else": b"no"}, names) == ({"x-a": kept}, ("x-a",) if cut else ())
 
 
 def test_headers_that_the_route_looks_at_are_kept_and_credentials_never() -> None:

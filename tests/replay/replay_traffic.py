@@ -27,6 +27,7 @@ from sits.resources.snapshot import Snapshot, compile
 from sits.resources.tracing import TraceSpec
 from sits.routing.plan import Plan
 from sits.routing.policies import POLICIES
+from sits.routing.policies.recalled import KEEPING
 from sits.routing.scheduling.base import Candidate, Facts, Filter, Made, Score
 from sits.routing.scheduling.builtin import FILTERS, SCORES
 
@@ -345,6 +346,55 @@ class Traffic:
         self._under_way.append(over)
 
 
+KEEPING_COUNT = frozenset(
+    ("latency", "queue", "kv", "quality", "cost", "latency-promise", "mood", "prefix-affinity", "memory-fit")
+)
+"""Scores that two gateways need not agree on: they keep what they said, or remember whom they asked."""
+
+
+def comparable(resources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same, of parts on which two gateways agree that see the same."""
+    found = []
+    for one in resources:
+        made = msgspec.json.decode(msgspec.json.encode(one))
+        spec = made["spec"]
+        if made["kind"] == "Route":
+            spec["scores"] = [use for use in spec.get("scores", ()) if use["name"] not in KEEPING_COUNT]
+            for rule in spec.get("rules", ()):
+                rule.pop("while", None)
+            if spec.get("policy") in (*KEEPING, "least-expected", "least-added"):
+                spec["policy"] = "least-connections"
+        found.append(made)
+    return found
+
+
+def changed(dice: random.Random, resources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A configuration that differs a little."""
+    found: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(resources))
+    for one in found:
+        other, spec = comparable([route_of(dice, "other")])[0]["spec"], one["spec"]
+        if one["kind"] == "Model" and dice.random() < 0.15:
+            spec["semantics"] = dice.choice([SCOPES, {"intents": ["law"]}])
+        if one["kind"] != "Route":
+            continue
+        for what in some(dice, ("filters", "scores", "rules", "fallbacks", "attempts", "explore", "weight"), 1, 2):
+            if what == "weight":
+                for use in (*spec["scores"], *spec["backends"]):
+                    use["weight"] = dice.choice([0.5, 1, 3])
+            elif spec.get(what) and dice.random() < 0.3:
+                spec[what] = spec[what][1:] if isinstance(spec[what], list) else None
+            elif other.get(what):
+                own = spec.get(what) or []
+                spec[what] = [*own, *other[what]][-3:] if isinstance(other[what], list) and what != "fallbacks" else other[what]
+        if spec["scores"]:
+            spec.pop("policy", None)
+        spec["explore"] = spec.get("explore") or 0.0
+        spec["fallbacks"] = [name for name in spec["fallbacks"] if name not in [use["model"] for use in spec["backends"]]]
+        rules = [rule for rule in spec.get("rules") or () if "complexity" in spec or "complexity" not in str(rule["match"])]
+        spec["rules"] = [{**rule, "name": f"r{number}"} for number, rule in enumerate(rules)]
+    return found
+
+
 def recorded(
     folder: Path, dice: random.Random, count: int, resources: Sequence[Mapping[str, Any]], bodies: bool = False
 ) -> Snapshot:
@@ -352,10 +402,9 @@ def recorded(
     tracing = Tracing(TraceSpec(folder=str(folder), bodies="redacted" if bodies else "none"), folder, Redactor())
     snapshot = snapshot_of(resources)
     traffic = Traffic(snapshot, dice, tracing)
-    traffic.run(count // 2)
-    if dice.random() < 0.3:
-        traffic.offer(NO_PLUGINS)
-    traffic.run(count - count // 2)
+    for _ in range(2):
+        traffic.offer(PLUGINS if dice.random() < 0.7 else NO_PLUGINS)
+        traffic.run(count // 2)
     tracing.stop()
     return snapshot
 

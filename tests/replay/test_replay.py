@@ -129,6 +129,32 @@ def test_what_is_no_longer_there_is_refused(rows: list[Row]) -> None:
     assert (made.refused, made.differs) == ("model_not_found", "refused: model_not_found")
 
 
+RINGS = [
+    pytest.param("by: header, header: x-user", "policy hash goes by header x-user, which was not recorded", (), id="a header"),
+    pytest.param(
+        "by: header, header: x-tier", "policy hash goes by header x-tier, which was not recorded", (), id="of another rule"
+    ),
+    pytest.param("by: prefix", "", ("places on the ring are those of hashes of the prefix",), id="the prompt"),
+    pytest.param("by: key", "", (), id="the key"),
+]
+
+
+@pytest.mark.parametrize(("by", "why", "notes"), RINGS)
+def test_a_place_on_the_ring_that_nobody_knows_is_said(
+    rows: list[Row], before: Snapshot, by: str, why: str, notes: tuple[str, ...]
+) -> None:
+    made = Replayer(routes_with("by: session", by), before).again(of(rows, "ring")[0])
+    assert (made.undecidable, made.notes) == (why, notes)
+
+
+def test_a_name_that_was_masked_in_the_record_is_undecidable(rows: list[Row], before: Snapshot) -> None:
+    row = of(rows, "ring")[0]
+    made = Replayer(before).again(
+        msgspec.structs.replace(row, record=msgspec.structs.replace(row.record, requested="[redacted]"))
+    )
+    assert (made.undecidable, made.differs) == ("it asks for a name, which was masked in the record", "")
+
+
 def test_a_target_that_was_not_there_is_taken_to_be_idle_and_that_is_said(rows: list[Row], before: Snapshot) -> None:
     after = routes_with("[{model: small}, {model: middle}, {model: large}]}", "[{model: large}, {model: spare}]}")
     made = Replayer(after, before).again(of(rows, "least")[0])

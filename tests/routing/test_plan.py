@@ -14,10 +14,14 @@ from sits import dialects
 from sits.engines.base import Deadlines
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
+from sits.resources.choosing import Match, RouteRule, While
 from sits.resources.kinds import Backend, Metadata, Model, ModelSpec, Route, RouteSpec
 from sits.resources.local import LocalSpec
+from sits.routing.matching import Rule
 from sits.routing.plan import Choice, after_too_long
 from sits.routing.pool import Pool
+from sits.routing.rule_watch import FEWEST, SECONDS, RuleWatch
+from sits.routing.scheduling.base import Facts
 from sits.routing.target import EVERYTHING, Target, capabilities_of, operation_capability
 
 NOTHING: frozenset[str] = frozenset()
@@ -205,3 +209,25 @@ def test_what_a_model_is_taken_to_do(spec: ModelSpec, capability: str, can: bool
 )  # fmt: skip
 def test_each_endpoint_asks_for_one_capability(operation: Operation, capability: str) -> None:
     assert operation_capability(operation) == capability
+
+
+@pytest.mark.parametrize("out", [NOTHING, frozenset("B")], ids=["all well", "its target is left alone"])
+def test_a_request_that_follows_a_rule_uses_up_one_of_its_tries(out: frozenset[str]) -> None:
+    rule = RouteRule("quick", Match(team=["search"]), [Backend("B")], holds=While(p99_below_ms=10.0))
+    watch = RuleWatch(rule.holds)
+    for _ in range(100):
+        watch.note(1.0, 0.0)
+    assert not watch.holds(0.0)
+    made = Choice(
+        route("r", [("B", 1.0)], []),
+        Pool([(B, 1.0)], "weighted"),
+        [],
+        rules=[(Rule(0, rule, watch), Pool([(B, 1.0)], "weighted"))],
+    )
+    later = 2 * SECONDS
+    for _ in range(FEWEST):
+        facts = Facts("chat", frozenset(("chat",)), {}, b"{}")
+        facts.team, facts.now = "search", later
+        assert watch.holds(later)
+        assert names(made.decide(facts, out).targets) == ["B"]
+    assert not watch.holds(later)

@@ -66,7 +66,7 @@ def new(name: str, kind: Kind, folder: Path) -> None:
     from sits.state.plugins.template import written
 
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
-        raise click.UsageError("a name is of lower case letters, digits and -, and begins with a letter")
+        raise click.UsageError("a name is of lower case ASCII letters, digits and -, and begins with a letter")
     if name in _built_in(kind):
         raise click.UsageError(f"there is a built-in {kind} {name}")
     files = written(kind, name)

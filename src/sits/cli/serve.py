@@ -15,6 +15,7 @@ from sits import __version__
 from sits.cli.address import loopback
 from sits.engines.local.engine import local_plan
 from sits.engines.local.fetch import located
+from sits.gateway.crew import clear
 from sits.gateway.node import Node
 from sits.gateway.serve import Serving, bind, run
 from sits.gateway.workers import Workers
@@ -57,6 +58,7 @@ def serve(config: pathlib.Path | None, data: pathlib.Path, host: str, port: int,
         hint = "choose another with --port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "is --host right?"
         click.echo(f"cannot listen on {host} port {port}: {(error.strerror or str(error)).lower()}; {hint}", err=True)
         sys.exit(CANNOT_START)
+    clear(serving.data / "run", os.getpid())
     if workers == 1:
         sys.exit(_work(serving, reserved, 0, chaos))
     # The parent's socket only holds the port: it never listens, so no connection is ever given to it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 import msgspec
@@ -13,6 +13,7 @@ from sits.cli.validate_plugins import folder_problems, installed, plugin_problem
 from sits.resources.problem import ConfigError, Fault, Problem, in_order
 from sits.resources.reading import read
 from sits.resources.snapshot import Snapshot, compile_reading
+from sits.resources.warnings import warnings
 from sits.routing.scheduling.judging import use_faults
 
 
@@ -21,9 +22,10 @@ from sits.routing.scheduling.judging import use_faults
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 @click.option("--no-secrets", is_flag=True, help="Do not ask whether the secrets that are named are there.")
 @click.option("--no-plugins", is_flag=True, help="Run no plugin; filters and scores that do not come with SITS are let pass.")
-def validate(path: pathlib.Path, as_json: bool, no_secrets: bool, no_plugins: bool) -> None:
+@click.option("--strict", is_flag=True, help="Exit 1 for warnings too: for what can be used and has no effect.")
+def validate(path: pathlib.Path, as_json: bool, no_secrets: bool, no_plugins: bool, strict: bool) -> None:
     """Check the resources in PATH, a file or a folder. Plugins are loaded, in a process of their own, and asked whether they can
-    use their settings. Exits 0 when all can be used, 1 when not."""
+    use their settings. Exits 0 when all can be used, 1 when not. What can be used and has no effect is a warning."""
     reading = read(path)
     snapshot: Snapshot | None = None
     problems: tuple[Problem, ...] = ()
@@ -33,26 +35,39 @@ def validate(path: pathlib.Path, as_json: bool, no_secrets: bool, no_plugins: bo
         snapshot = None if problems else snapshot
     except ConfigError as error:
         problems = in_order([*error.problems, *folder_problems(reading)])
+    warned = warnings(reading)
     if as_json:
         report = {
             "valid": snapshot is not None,
             "resources": len(reading.declared),
             "hash": snapshot.hash if snapshot else None,
             "problems": msgspec.to_builtins(problems),
+            "warnings": msgspec.to_builtins(warned),
         }
         click.echo(json.dumps(report, ensure_ascii=False))
-    elif snapshot is None:
-        for problem in problems:
-            click.echo(line(problem))
-        click.secho(f"{len(problems)} problem{'s' if len(problems) != 1 else ''}", fg="red", err=True)
     else:
+        _tell(problems, warned)
+    if snapshot is not None and not as_json:
         kinds: dict[str, int] = {}
         for declared in reading.declared:
             kinds[declared.kind] = kinds.get(declared.kind, 0) + 1
         found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "no resource"
         click.echo(f"{click.style('valid', fg='green')}: {found}; hash {snapshot.hash[:12]}")
-    if snapshot is None:
+    if snapshot is None or (strict and warned):
         raise click.exceptions.Exit(1)
+
+
+def _tell(problems: Sequence[Problem], warned: Sequence[Problem]) -> None:
+    """Both by file and line; how many there are goes to stderr."""
+    for problem in in_order([*problems, *warned]):
+        click.echo(line(problem, warning=problem not in problems))
+    said = [_counted(len(problems), "problem")] * bool(problems) + [_counted(len(warned), "warning")] * bool(warned)
+    if said:
+        click.secho(", ".join(said), fg="red" if problems else "yellow", err=True)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _uses(snapshot: Snapshot) -> Iterator[tuple[str, str, Fault]]:
@@ -67,9 +82,10 @@ def _of_plugins(path: pathlib.Path, snapshot: Snapshot, no_plugins: bool) -> tup
     return tuple(plugin_problems(path))
 
 
-def line(problem: Problem) -> str:
-    """`file:line:column path: message; hint`, coloured where it goes to a terminal."""
+def line(problem: Problem, *, warning: bool = False) -> str:
+    """`file:line:column path: message; hint`, coloured where it goes to a terminal; `warning:` before the path of one."""
     place = f"{problem.file}:{problem.line}:{problem.column}" if problem.line else problem.file
     path = f"{click.style(problem.path, fg='cyan')}: " if problem.path else ""
     hint = f"; {click.style(problem.hint, fg='yellow')}" if problem.hint else ""
-    return f"{click.style(place, bold=True)} {path}{problem.message}{hint}"
+    sort = f"{click.style('warning:', fg='yellow')} " if warning else ""
+    return f"{click.style(place, bold=True)} {sort}{path}{problem.message}{hint}"

@@ -8,7 +8,7 @@ from sits.dialects import anthropic_words as words
 from sits.dialects.intake import encode, lenient
 from sits.dialects.openai_errors import broken
 from sits.dialects.sse_answer import EventAnswer
-from sits.inner.event import Event, Finish, Reasoning, Started, Text, ToolCall, Usage, Used
+from sits.inner.event import Event, Finish, Reasoning, Started, Text, ToolCall, Usage, Used, believed
 
 
 def _text(holder: dict[str, Any], key: str) -> str:
@@ -35,8 +35,8 @@ def _object(body: bytes) -> dict[str, Any]:
 
 def read_count(body: bytes) -> list[Event]:
     """The events of a whole token count."""
-    count = _object(body).get("input_tokens")
-    if isinstance(count, bool) or not isinstance(count, int):
+    count = believed(_object(body).get("input_tokens"))
+    if count is None:
         raise words.uncounted()
     return [Started(), Finish("stop"), Used(Usage(input=count))]
 

@@ -12,7 +12,7 @@ from sits.dialects.intake import lenient
 from sits.dialects.openai_errors import broken
 from sits.dialects.watch import BROKEN, CONTENT, DONE, NOTHING, Mark
 from sits.inner.ask import Operation
-from sits.inner.event import Usage
+from sits.inner.event import Usage, believed
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -127,8 +127,8 @@ def read_whole(operation: Operation, body: bytes) -> Reading:
     if value.get("type") == "error" or value.get("error"):
         return Reading(None, None, words.fault(value.get("error")))
     if operation == "count_tokens":
-        count = value.get("input_tokens")
-        if isinstance(count, bool) or not isinstance(count, int):
+        count = believed(value.get("input_tokens"))
+        if count is None:
             return Reading(None, None, words.uncounted())
         return Reading(Usage(input=count), None)
     if not isinstance(value.get("content"), list):

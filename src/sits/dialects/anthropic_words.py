@@ -16,7 +16,7 @@ import msgspec
 from sits.dialects import openai_errors, sse
 from sits.dialects.intake import encode, lenient
 from sits.inner.errors import Code, SitsError
-from sits.inner.event import FinishReason, Usage
+from sits.inner.event import FinishReason, Tokens, Usage
 
 REDACTED = "redacted:"
 """Marks the signature of a sealed reasoning block; what follows is its `data`."""
@@ -41,16 +41,16 @@ STOP_REASON: dict[FinishReason, str] = {
 
 
 class _OutputDetails(msgspec.Struct, gc=False):
-    thinking_tokens: int | None = None
+    thinking_tokens: Tokens | None = None
 
 
 class WireUsage(msgspec.Struct, gc=False):
     """`usage` as servers send it; what they leave out stays None."""
 
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
+    input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    cache_read_input_tokens: Tokens | None = None
+    cache_creation_input_tokens: Tokens | None = None
     output_tokens_details: _OutputDetails | None = None
 
     def inner(self) -> Usage:

@@ -140,6 +140,14 @@ def lenient(data: bytes) -> Any:
         raise ValueError("nested too deeply") from exc
 
 
+def figure(value: Any) -> float | None:
+    """A number of a model server; None for what is none, or more than a float holds."""
+    try:
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    except OverflowError:
+        return None
+
+
 def _mended(value: Any) -> Any:
     """`value` without halves of surrogate pairs, which UTF-8 cannot carry."""
     if isinstance(value, str):

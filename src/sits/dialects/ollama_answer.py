@@ -12,7 +12,7 @@ from sits.dialects.openai_errors import broken
 from sits.dialects.token_logprobs import TextLogprobs
 from sits.inner.ask import Ask
 from sits.inner.errors import SitsError
-from sits.inner.event import Event, Finish, FinishReason, Reasoning, Started, Text, ToolCall, Usage, Used, Vector
+from sits.inner.event import Event, Finish, FinishReason, Reasoning, Started, Text, ToolCall, Usage, Used, Vector, believed
 
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "load": "stop", "unload": "stop"}
 
@@ -100,8 +100,7 @@ def _string(holder: dict[str, Any], key: str) -> str:
 
 
 def _count(holder: dict[str, Any], key: str) -> int | None:
-    value = holder.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return believed(holder.get(key))
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -135,7 +134,10 @@ def read_vectors(body: bytes) -> list[Event]:
     for index, row in enumerate(rows):
         if not isinstance(row, list) or not all(isinstance(each, int | float) for each in row):
             raise broken(f"Embedding {index} of the model server's answer is not a list of numbers.")
-        events.append(Vector(index, tuple(float(each) for each in row)))
+        try:
+            events.append(Vector(index, tuple(float(each) for each in row)))
+        except OverflowError as exc:
+            raise broken(f"Embedding {index} of the model server's answer has a number that is too large.") from exc
     if (count := _count(value, "prompt_eval_count")) is not None:
         events.append(Used(Usage(input=count)))
     return events

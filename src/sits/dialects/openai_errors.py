@@ -210,7 +210,7 @@ def retry_after(headers: Headers) -> float | None:
         until = email.utils.parsedate_to_datetime(said or "")
         sent = email.utils.parsedate_to_datetime(fields.get(b"date", ""))
         return max(0.0, (until - sent).total_seconds())
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, IndexError, OverflowError):
         return None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from sits.inner.event import FinishReason, Usage
+from sits.inner.event import MOST_TOKENS, FinishReason, Tokens, Usage, believed
 
 FINISH: dict[str, FinishReason] = {
     "stop": "stop",
@@ -40,22 +40,22 @@ WIRE_FINISH: dict[FinishReason, str] = {
 
 
 class _PromptDetails(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
+    cached_tokens: Tokens | None = None
+    cache_write_tokens: Tokens | None = None
 
 
 class _CompletionDetails(msgspec.Struct, gc=False):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: Tokens | None = None
 
 
 class WireUsage(msgspec.Struct):
     """`usage` as servers send it; what they leave out stays None."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
-    prompt_cache_hit_tokens: int | None = None
+    prompt_cache_hit_tokens: Tokens | None = None
     """DeepSeek's name for cached tokens."""
 
     def inner(self) -> Usage:
@@ -87,9 +87,7 @@ def usage_of(value: Any) -> Usage | None:
 
 def _count(holder: Any, key: str) -> int | None:
     value = holder.get(key) if isinstance(holder, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if value == value and abs(value) < 2**63 else None
+    return believed(int(value) if isinstance(value, float) and abs(value) <= MOST_TOKENS else value)
 
 
 def wire_usage(usage: Usage, *, embeddings: bool = False) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sits.dialects.intake import encode
+from sits.dialects.intake import encode, unreadable
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _TRUE = msgspec.Raw(b"true")
@@ -23,10 +23,16 @@ def patch(body: bytes, model: str | None, ask_usage: bool) -> bytes:
     """`body` with `model` for its top-level model (None leaves it), and with `stream_options.include_usage` true if asked.
 
     `body` is one that `peek` has read; one that needs no change comes back as it is.
+
+    Raises:
+        SitsError: `invalid_request`: it is nested so deeply that `peek` could just read it.
     """
     if model is None and not ask_usage:
         return body
-    fields = _fields(body)
+    try:
+        fields = _fields(body)
+    except RecursionError as error:
+        raise unreadable(error) from error
     if model is not None:
         fields["model"] = msgspec.Raw(encode(model))
     if ask_usage:

@@ -12,7 +12,7 @@ from sits.dialects.intake import lenient
 from sits.dialects.watch import BROKEN, CONTENT, NOTHING, Mark
 from sits.inner.ask import Operation
 from sits.inner.errors import SitsError
-from sits.inner.event import FinishReason, Usage
+from sits.inner.event import FinishReason, Usage, believed
 
 
 class _Item(msgspec.Struct, gc=False):
@@ -104,7 +104,7 @@ def _usage(value: Any) -> Usage | None:
 
 def _count(holder: Any, key: str) -> int | None:
     value = holder.get(key) if isinstance(holder, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return believed(value)
 
 
 def read_whole(operation: Operation, body: bytes) -> Reading:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from sits.dialects import openai_errors
-from sits.dialects.intake import lenient
+from sits.dialects.intake import figure, lenient
 from sits.dialects.openai_errors import broken
 from sits.dialects.sse_answer import EventAnswer
 from sits.dialects.token_logprobs import TextLogprobs
 from sits.inner.ask import Ask
 from sits.inner.errors import SitsError
-from sits.inner.event import Event, Finish, FinishReason, Started, Text, Usage, Used
+from sits.inner.event import Event, Finish, FinishReason, Started, Text, Usage, Used, believed
 
 _FINISH: dict[str, FinishReason] = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
 _STATUS = {"validation": 422, "overloaded": 429, "tool_error": 422, "template_error": 422, "empty_input": 422}
@@ -61,25 +61,21 @@ def _end(details: Any, rest: str, stops: Sequence[str]) -> list[Event]:
     events: list[Event] = [Text(rest)] if rest else []
     events.append(Finish(_FINISH.get(reason, "stop") if isinstance(reason, str) else "stop", stop_sequence=stop))
     prefill = details.get("prefill")
-    prompt = _count(details.get("input_length"))
+    prompt = believed(details.get("input_length"))
     if prompt is None and isinstance(prefill, list) and prefill:
         prompt = len(prefill)
-    usage = Usage(input=prompt, output=_count(details.get("generated_tokens")))
+    usage = Usage(input=prompt, output=believed(details.get("generated_tokens")))
     if usage != Usage():
         events.append(Used(usage))
     return events
 
 
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _token(token: dict[str, Any], top: Any) -> tuple[str, float | None, dict[str, float] | None]:
     likely = None
     if isinstance(top, list):
-        likely = {str(each.get("text", "")): float(each.get("logprob") or 0.0) for each in top if isinstance(each, dict)}
+        likely = {str(each.get("text", "")): figure(each.get("logprob")) or 0.0 for each in top if isinstance(each, dict)}
     text, logprob = token.get("text"), token.get("logprob")
-    return text if isinstance(text, str) else "", float(logprob) if isinstance(logprob, int | float) else None, likely
+    return text if isinstance(text, str) else "", figure(logprob), likely
 
 
 def read_generated(ask: Ask, body: bytes) -> list[Event]:

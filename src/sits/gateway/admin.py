@@ -15,7 +15,7 @@ from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.siblings import Topic
 from sits.inner.errors import Code, SitsError
 from sits.observe.explain import explain
-from sits.observe.exposition import expose
+from sits.observe.exposition import expose, nobody
 from sits.observe.record import Record, from_json, to_json
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class Admin:
         registry, service = self._node.registry, self._node.service
         registry.inflight.value = len(service.live)
         others, missing = await self._node.siblings.ask("metrics")
-        content_type, body = expose([self._own_metrics(), *others], visit.request.headers.get(b"accept"), missing)
+        left = nobody if self._node.figures is None else self._node.figures.left
+        content_type, body = expose([self._own_metrics(), *others], visit.request.headers.get(b"accept"), missing, left)
         return Answer(body, content_type=content_type)
 
     async def openapi(self, visit: Visit) -> Answer:
@@ -178,7 +179,10 @@ class Admin:
         self._node.standing.measure()
         self._node.reliability.measure()
         self._node.routing.measure()
-        return self._node.registry.dump()
+        dump = self._node.registry.dump()
+        if self._node.figures is not None:
+            self._node.figures.keep(dump)
+        return dump
 
     def _own_record(self, request_id: str) -> bytes:
         record = self._node.service.books.ring.get(request_id)

@@ -46,7 +46,7 @@ class CachePages:
         """POST /v1/admin/cache/purge: answers with all that is named; all answers for `{}`. With `soft` they go stale only."""
         try:
             wanted = msgspec.json.decode(visit.request.body)
-        except msgspec.DecodeError as exc:
+        except (ValueError, RecursionError) as exc:
             raise SitsError(Code.INVALID_REQUEST, f"the body is not JSON: {exc}") from exc
         if not isinstance(wanted, dict):
             raise SitsError(Code.INVALID_REQUEST, "the body is not a JSON object")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 
 from sits.gateway.exchange import Exchange
+from sits.inner.errors import Code, SitsError
+from sits.resources.vocabulary import LONGEST_NAMED
 from sits.routing.plan import Choice
 from sits.routing.scheduling.base import Facts
 from sits.routing.target import operation_capability
@@ -13,8 +16,6 @@ SESSION = b"x-sits-session"
 """Requests of one session stay with the model that they came to while another one takes over."""
 REGION = b"x-sits-region"
 ADAPTER = b"x-sits-adapter"
-LONGEST = 800
-"""Bytes of these that are kept: names have 200 characters at the most."""
 
 
 def facts_of(x: Exchange, choice: Choice, needs: frozenset[str]) -> Facts:
@@ -36,10 +37,25 @@ def gathered(x: Exchange, choice: Choice) -> Facts:
     facts.priority = x.priority
     facts.colour = "" if x.tint.plain else x.tint.colour
     facts.session = headers.get(SESSION, b"")
-    facts.region = headers.get(REGION, b"")[:LONGEST].decode("utf-8", "replace")
-    facts.adapter = headers.get(ADAPTER, b"")[:LONGEST].decode("utf-8", "replace")
+    if REGION in headers:
+        facts.region = _named(headers, REGION)
+    if ADAPTER in headers:
+        facts.adapter = _named(headers, ADAPTER)
     facts.wall = x.wall
     facts.now = now = perf_counter()
     facts.qps = choice.rate.note(now)
     facts.draw = x.service.random()
     return facts
+
+
+def _named(headers: Mapping[bytes, bytes], field: bytes) -> str:
+    """What a header names. Nothing that is declared has a longer name, and what is found is kept in records and traces.
+
+    Raises:
+        SitsError: `invalid_request`.
+    """
+    said = headers[field].decode("utf-8", "replace")
+    if len(said) > LONGEST_NAMED:
+        message = f"{field.decode()} has {len(said)} characters; a name has {LONGEST_NAMED} at the most"
+        raise SitsError(Code.INVALID_REQUEST, message, param=field.decode())
+    return said

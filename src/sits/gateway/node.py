@@ -20,6 +20,7 @@ from sits.gateway.admin import Admin
 from sits.gateway.cache_pages import CachePages
 from sits.gateway.cluster import Cluster, node_id, node_name
 from sits.gateway.conversations import Conversations, ResponsePages
+from sits.gateway.crew import Figures, Versions
 from sits.gateway.embedding import BuiltIn, Declared, Embedder
 from sits.gateway.ending import end
 from sits.gateway.fleet import Fleet
@@ -87,6 +88,8 @@ class Node:
         self.standing = Standing(self.registry, wall=self.wall, clock=time.perf_counter)
         self.plugging = Plugging(self.standing, self._recompile)
         self.reloader = Reloader(config, registered=lambda: self._stored, judge=self._judge, base=base_of(config, data))
+        self.reloader.number = Versions()
+        self.figures: Figures | None = None
         self._data = data
         self._warm = warm
         self._worker = worker
@@ -103,6 +106,12 @@ class Node:
         """Not in force any more, but requests are still served by them."""
         self._probing: list[Table] = []
 
+    def share(self, gateway: int) -> None:
+        """Be one of several workers of a gateway, before `start`: what they tell stays true when one dies."""
+        run = self._data / "run"
+        self.figures = Figures(run, gateway, self._worker)
+        self.reloader.number = Versions(run / f"versions-{gateway}")
+
     async def start(self) -> None:
         """Read the configuration, open what is needed, begin to watch.
 
@@ -113,6 +122,8 @@ class Node:
         self.loop = asyncio.get_running_loop()
         self._undo_logging = log_to(self.lines, "info")
         snapshot = await self._configure()
+        if self.figures is not None:
+            self.figures.resume(self.registry, {*snapshot.names, *snapshot.models})
         self.turn = Turn(self.loop.call_soon)
         self.fleet = Fleet(self.loop, self.sweep, self._data, self.turn)
         self.plugging.follow(snapshot.settings)
@@ -273,6 +284,8 @@ class Node:
         await self.fleet.aclose()
         self.database.close()
         self.service.books.settle()
+        if self.figures is not None:
+            self.figures.keep(self.registry.dump())
         await asyncio.to_thread(self.routing.recorder.stop)
         self._undo_logging()
         self.lines.stop()

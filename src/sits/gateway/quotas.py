@@ -128,7 +128,7 @@ def most(body: bytes, operation: str) -> tuple[int, int]:
         return prompt, 0
     try:
         size = _size(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return prompt, DEFAULT_OUTPUT
     asked = size.max_completion_tokens or size.max_tokens or size.max_output_tokens or DEFAULT_OUTPUT
     return prompt, max(0, asked) * max(1, size.n or 1)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import pathlib
 import signal
 import socket
@@ -84,6 +85,8 @@ async def run(
         ConfigError, SitsError: the node cannot start.
     """
     node = node_type(serving.config, serving.data, warm=worker == 0, worker=worker)
+    if serving.workers > 1:
+        node.share(os.getppid())
     await node.start()
     _calm_the_collector()
     try:

@@ -84,7 +84,7 @@ class Standing:
         self.plugins: Offered = BUILT_IN
         """The filters and scores that routes can use."""
         self.schedulers: dict[str, Scheduler] = {}
-        """Of routes and rules, so that what their scores have learned goes on in the next configuration."""
+        """Of routes and rules, as `ROUTE\\nRULE`, so that what their scores have learned goes on in the next configuration."""
         self._usual: dict[bool, Usual] = {}
         self.gates: dict[str, Gate] = {}
         """By the name of the route or model, where requests are admitted by class."""
@@ -170,7 +170,8 @@ class Standing:
         declared = {(name, rule.name) for name, route in table.snapshot.routes.items() for rule in route.spec.rules}
         for key in self.rules.keys() - declared:
             del self.rules[key]
-        for name in [one for one in self.schedulers if one.partition("\n")[0] not in table.names]:
+        mine = {f"{name}\n" for name in table.names} | {f"{name}\n{rule}" for name, rule in declared}
+        for name in self.schedulers.keys() - mine:
             del self.schedulers[name]
         for name in self.states.keys() - table.snapshot.models.keys():
             del self.states[name]

@@ -18,6 +18,7 @@ import msgspec
 from sits.engines.base import Deadlines, Engine, Headers, Outgoing
 from sits.engines.local.aside import aside
 from sits.engines.local.engine import LocalEngine
+from sits.engines.local.hosting import OWN
 from sits.gateway.strangers import may
 from sits.inner.errors import Code, SitsError
 from sits.resilience.substitutes import NOBODY, Substitutes, choose, texts_of
@@ -128,7 +129,8 @@ def embedding_model() -> Model:
 
 
 async def embed(engine: Engine, texts: Sequence[str]) -> list[bytes]:
-    """The embeddings of texts as the engine of an OpenAI-compatible server makes them: float32, little-endian.
+    """The embeddings of texts as the engine of an OpenAI-compatible server makes them: float32, little-endian. Our own server
+    cuts a text to its window, and does this before what clients ask.
 
     Raises:
         SitsError: what the engine failed of; `upstream_broken`, its answer is no list of embeddings.
@@ -144,7 +146,8 @@ async def embed(engine: Engine, texts: Sequence[str]) -> list[bytes]:
 
 async def _ask(engine: Engine, body: bytes) -> list[bytes]:
     whole = _Whole(asyncio.get_running_loop())
-    call = engine.send(Outgoing(b"POST", b"/v1/embeddings", [(b"content-type", b"application/json")], body), whole, PATIENCE)
+    headers = [(b"content-type", b"application/json"), OWN]
+    call = engine.send(Outgoing(b"POST", b"/v1/embeddings", headers, body), whole, PATIENCE)
     try:
         status, answer = await whole.done
     except asyncio.CancelledError:

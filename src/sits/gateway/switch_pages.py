@@ -6,6 +6,7 @@ from functools import partial
 
 import msgspec
 
+from sits.gateway.bodies import body_of
 from sits.gateway.pages import Answer, Page, Pages, Visit, json_answer
 from sits.gateway.switch_status import SwitchEvent, SwitchStatus
 from sits.gateway.switching import Switching
@@ -57,10 +58,7 @@ class SwitchPages:
 
     async def command(self, action: str, visit: Visit) -> Answer:
         """POST /v1/admin/switches/{name}/{action}: done here when it is answered, and on its way to the others."""
-        try:
-            said = msgspec.json.decode(visit.request.body, type=SwitchCommand) if visit.request.body else SwitchCommand()
-        except msgspec.DecodeError as exc:
-            raise SitsError(Code.INVALID_REQUEST, f"the body is not a command: {exc}") from exc
+        said = body_of(visit.request.body, SwitchCommand) if visit.request.body else SwitchCommand()
         if len(said.why) > LONGEST_WHY:
             raise SitsError(Code.INVALID_REQUEST, f"`why` has {len(said.why)} characters; {LONGEST_WHY} are taken", param="why")
         who = visit.key.name if visit.key is not None else "anybody"

@@ -18,8 +18,9 @@ from zlib import crc32
 from sits.observe.record import Record
 from sits.observe.redact import Redactor
 from sits.observe.trace_file import TraceFile
-from sits.observe.trace_sample import LONGEST_HEADER, Sample, headers_looked_at
+from sits.observe.trace_sample import Sample, headers_looked_at, kept_of
 from sits.resources.tracing import TraceSpec
+from sits.resources.vocabulary import LONGEST_NAMED
 from sits.routing.beginnings import Reading
 from sits.routing.plan import NOBODY, Choice
 from sits.routing.scheduling.base import Facts
@@ -46,6 +47,7 @@ class Tracing:
             largest=spec.megabytes * 1024 * 1024,
             keep=spec.keep,
             body_bytes=spec.body_bytes,
+            bodies=spec.bodies == "redacted",
         )
         self._below: int = bound_of(spec.share)
         self._bodies: bool = spec.bodies == "redacted"
@@ -87,15 +89,10 @@ class Tracing:
             if x.key is not None:
                 facts.key, facts.team = x.key.name, x.key.team
             facts.session = x.request.headers.get(b"x-sits-session", b"")
-            facts.region = x.request.headers.get(b"x-sits-region", b"").decode("utf-8", "replace")
-            facts.adapter = x.request.headers.get(b"x-sits-adapter", b"").decode("utf-8", "replace")
-        headers = x.request.headers
-        kept = {
-            name.decode("latin-1"): headers[name][:LONGEST_HEADER].decode("utf-8", "replace")
-            for name in self._of(choice)
-            if name in headers
-        }
-        sample = Sample(choice, facts, x.table.snapshot, kept, out or NOBODY, known=known, learned=x.learned)
+            facts.region = x.request.headers.get(b"x-sits-region", b"").decode("utf-8", "replace")[:LONGEST_NAMED]
+            facts.adapter = x.request.headers.get(b"x-sits-adapter", b"").decode("utf-8", "replace")[:LONGEST_NAMED]
+        kept, cut = kept_of(x.request.headers, self._of(choice))
+        sample = Sample(choice, facts, x.table.snapshot, kept, out or NOBODY, known=known, learned=x.learned, cut=cut)
         if self._bodies and len(x.request.body) <= self.spec.body_bytes:
             sample.body = x.request.body
         return sample
@@ -140,6 +137,8 @@ class Recorder:
             if self.tracing is not None:
                 self.tracing.start()
             if old is not None:
+                if spec is None or spec.bodies == "none":
+                    old.file.bodies = False  # What waits to be written has none any more either.
                 self._loop.run_in_executor(None, old.stop)
         return self.tracing
 

@@ -237,7 +237,7 @@ class Merging:
                 await self._doing.ready(lane.stays)
                 lane.away = frozenset(lane.others)
             else:
-                await asyncio.gather(*(self._doing.ready(name) for name in lane.others))
+                await self._all_ready(lane.others)
                 lane.asleep.clear()
                 lane.away = NOBODY
         except SitsError as error:
@@ -256,6 +256,18 @@ class Merging:
         self._told("units", {**said, "action": action, "outcome": "done", "why": why, "seconds": seconds})
         if action == "merge":
             await self._drain(lane, decided)
+
+    async def _all_ready(self, names: Sequence[str]) -> None:
+        """Return when all of them are ready. When one cannot be, the others are left off, and have ended their tries.
+
+        Raises:
+            SitsError: one of them is not ready, and cannot be.
+        """
+        tries = [asyncio.create_task(self._doing.ready(name), name="unit") for name in names]
+        try:
+            await asyncio.gather(*tries)
+        finally:
+            await end(*(one for one in tries if not one.done()))
 
     async def _drain(self, lane: Lane, decided: float) -> None:
         """What follows a merge: the others finish, wait whether they are wanted soon, and go."""
@@ -276,7 +288,7 @@ class Merging:
 
     async def _wake(self, route: str, names: Sequence[str]) -> None:
         try:
-            await asyncio.gather(*(self._doing.ready(name) for name in names))
+            await self._all_ready(names)
         except SitsError as error:
             # The split will try again, and say so where it fails too.
             _log.warning("a unit of %s cannot be woken in time: %s", route, error.message)

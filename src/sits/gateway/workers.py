@@ -1,15 +1,27 @@
-"""Several workers on one port: forked before any loop or thread, each with its own socket, kept alive by the parent."""
+"""Several workers on one port: forked before any loop or thread, each with its own socket, kept alive by the parent.
+
+The parent also waits for the processes of local models that a worker left behind by dying: a container's first process mostly
+waits for nobody, and they would stay as zombies.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
 RESTART_SECONDS = 1.0
 """The least time between two starts of one worker: a worker that dies at once must not spin."""
+
+REAP_SECONDS = 5.0
+"""How long, after the last worker, what the workers left behind may take to end."""
+REAP_PACE = 0.01
+SUBREAPER = 36
+"""`PR_SET_CHILD_SUBREAPER` of prctl(2): orphans below this process become its children."""
 
 
 class Workers:
@@ -27,6 +39,7 @@ class Workers:
         """Until a signal ends them all; the exit code: 0 when they ended well, or the code of a first start that failed."""
         for number in ENDS:
             signal.signal(number, self._on_signal)
+        _adopt_orphans()
         for index in range(self._count):
             self._start(index)
         worst = 0
@@ -52,6 +65,7 @@ class Workers:
                 if not self._stopping:
                     self._restarted.add(index)
                     self._start(index)
+        _reap_orphans()
         return worst
 
     def _start(self, index: int) -> None:
@@ -74,3 +88,21 @@ class Workers:
         self._stopping = True
         for pid in self._pids:
             os.kill(pid, number)
+
+
+def _adopt_orphans() -> None:
+    """Have the kernel make this process the parent of what a worker leaves behind; other systems have no such thing."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def _reap_orphans() -> None:
+    """Wait for what was left behind: it ends by itself, with the pipe that its worker held."""
+    end = time.monotonic() + REAP_SECONDS
+    while time.monotonic() < end:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            time.sleep(REAP_PACE)

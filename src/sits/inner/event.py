@@ -7,11 +7,19 @@ A whole (not streamed) answer is the same sequence with longer pieces. Events ar
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause"]
+MOST_TOKENS = 2**40
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+"""Of one answer, by what its server says. Others are not believed: quotas, bills and means are reckoned with them."""
+
+
+def believed(value: Any) -> int | None:
+    """A count of tokens that a server says; None for what can be none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
 
 
 class Usage(msgspec.Struct, frozen=True):

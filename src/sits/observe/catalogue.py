@@ -118,6 +118,14 @@ METRICS: tuple[Metric, ...] = (
     Metric("sits_plugin_troubles_total", "counter", "Calls of a plugin that went wrong, by how.", ("plugin", "kind", "trouble")),
     Metric("sits_plugin_fenced", "gauge", "1 while a plugin is fenced off.", ("plugin", "kind"), merge="max"),
     Metric(
+        "sits_plugin_problem",
+        "gauge",
+        "1 while a plugin cannot be loaded (failed), its file is another one that cannot (stale), a route names it and it is not "
+        "there (missing), or cannot use it with its settings (unusable). No series where all is well.",
+        ("plugin", "problem"),
+        merge="max",
+    ),
+    Metric(
         "sits_target_asked_total",
         "counter",
         "How often a target was asked for its vital signs: ok, failed.",

@@ -16,6 +16,8 @@ from sits.routing.policies.base import UNSEEN
 WIDTH = 130
 """Columns; longer lines go on in the next one. Chinese characters take two."""
 NARROWEST = 20
+LATER = "is asked later: "
+"""How a reason begins in `Record.filtered` where a target was not left out, but put behind others that were chosen after it."""
 
 
 class Tree(msgspec.Struct, frozen=True):
@@ -111,7 +113,7 @@ def _learned(wish: Wish) -> str:
 
 
 def _chosen(record: Record) -> Tree:
-    below = leaves(f"left out {target}: {why}" for target, why in record.filtered)
+    below = leaves(_passed_over(target, why) for target, why in dict.fromkeys(map(tuple, record.filtered)))
     if record.draw is not None:
         if record.draw.scores:
             below.append(_candidates(record.draw))
@@ -125,6 +127,10 @@ def _chosen(record: Record) -> Tree:
         experiment = ", experiment " + record.experiment if record.experiment else ""
         below.append(Tree(f"colour {record.colour or 'stable'}{experiment}"))
     return Tree(f"route {_name(record.route)}{', rule ' + record.rule if record.rule else ''}", below)
+
+
+def _passed_over(target: str, why: str) -> str:
+    return f"asked later {target}: {why.removeprefix(LATER)}" if why.startswith(LATER) else f"left out {target}: {why}"
 
 
 def _candidates(draw: Draw) -> Tree:
@@ -247,7 +253,7 @@ def _time(record: Record) -> Tree:
     parts = record.anatomy
     if parts is None:
         return Tree("time not taken")
-    names = ("gateway", "queue", "retry", "connect", "first_token", "decode")
+    names = ("gateway", "queue", "retry", "connect", "first_token", "decode", "aside")
     shares = [(name, getattr(parts, name)) for name in names]
     return Tree(f"{parts.total * 1e3:.2f} ms", leaves(f"{name:<11} {value * 1e3:>10.3f} ms" for name, value in shares if value))
 

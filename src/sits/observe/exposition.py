@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from operator import itemgetter
 
 import msgspec
@@ -13,6 +13,15 @@ from sits.observe.metrics import Dump, SeriesDump
 
 PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = b"application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+Left = Callable[[Collection[str]], Iterable[bytes]]
+"""The last dumps of workers that did not answer now, given the names of those that did."""
+
+
+def nobody(answered: Collection[str]) -> Iterable[bytes]:
+    """What is left where there is only one worker."""
+    return ()
+
 
 _DECODER = msgspec.msgpack.Decoder(Dump)
 _PICK = {"min": min, "max": max}
@@ -46,24 +55,29 @@ def _weight(text: str) -> float:
     return weight if 0.0 <= weight <= 1.0 else 0.0
 
 
-def expose(dumps: Iterable[bytes], accept: bytes | None = None, missing: int = 0) -> tuple[bytes, bytes]:
+def expose(dumps: Iterable[bytes], accept: bytes | None = None, missing: int = 0, left: Left = nobody) -> tuple[bytes, bytes]:
     """(content type, body) for a scrape; `missing` is the number of workers that did not answer."""
     openmetrics = wants_openmetrics(accept)
-    return (OPENMETRICS if openmetrics else PROMETHEUS), merge(dumps, openmetrics=openmetrics, missing=missing).encode()
+    text = merge(dumps, openmetrics=openmetrics, missing=missing, left=left)
+    return (OPENMETRICS if openmetrics else PROMETHEUS), text.encode()
 
 
-def merge(dumps: Iterable[bytes], *, openmetrics: bool = False, missing: int = 0) -> str:
+def merge(dumps: Iterable[bytes], *, openmetrics: bool = False, missing: int = 0, left: Left = nobody) -> str:
     """One text for all workers: counters and histograms are added, gauges as their row says, exemplars by recency.
 
-    A dump that cannot be read counts as missing.
+    A dump that cannot be read counts as missing. Of those that are `left`, counters and histograms count: what was told once is
+    not taken back.
     """
+    now = [read(raw) for raw in dumps]
+    before = [read(raw) for raw in left({dump.worker for dump in now if dump is not None})]
+    missing += now.count(None) + before.count(None)
+    told = [(dump, True) for dump in now if dump is not None] + [(dump, False) for dump in before if dump is not None]
     sums: dict[str, dict[tuple[str, ...], SeriesDump]] = {row.name: {} for row in METRICS}
-    for raw in dumps:
-        dump = _read(raw)
-        if dump is None:
-            missing += 1
-            continue
+    # Always in one order: the same fractions added in another may be less by the last bit, which to a reader is a reset.
+    for dump, present in sorted(told, key=lambda one: one[0].worker):
         for row in METRICS:
+            if row.kind == "gauge" and not present:
+                continue
             for series in dump.families.get(row.name, ()):
                 known = sums[row.name].setdefault(series.labels, series)
                 if known is not series:
@@ -77,7 +91,7 @@ def merge(dumps: Iterable[bytes], *, openmetrics: bool = False, missing: int = 0
     return "\n".join(lines) + "\n"
 
 
-def _read(raw: bytes) -> Dump | None:
+def read(raw: bytes) -> Dump | None:
     """The dump, or None when it is not one or comes from another build with other labels or buckets."""
     try:
         dump = _DECODER.decode(raw)

@@ -35,10 +35,12 @@ _NAMED = frozenset({"route", "target", "gen_ai_request_model", "gen_ai_response_
 class Counter:
     """Only ever grows. The hot path writes `series.value += 1` itself."""
 
-    __slots__ = ("value",)
+    __slots__ = ("past", "value")
 
     def __init__(self) -> None:
         self.value: float = 0
+        self.past: float = 0
+        """What a worker that was here before us had counted; apart, because some counters are set and not increased."""
 
 
 class Gauge:
@@ -68,6 +70,13 @@ class Histogram:
         self.counts[bucket] += 1
         self.total += value
         if trace_id is not None:
+            self.exemplars[bucket] = (trace_id, value, at)
+
+    def resume(self, told: SeriesDump) -> None:
+        """Count on from what was told."""
+        self.counts = [own + other for own, other in zip(self.counts, told.counts, strict=True)]
+        self.total += told.value
+        for bucket, trace_id, value, at in told.exemplars:
             self.exemplars[bucket] = (trace_id, value, at)
 
 
@@ -120,6 +129,8 @@ class SeriesDump(msgspec.Struct, array_like=True):
 
 class Dump(msgspec.Struct, array_like=True):
     families: dict[str, list[SeriesDump]]
+    worker: str = ""
+    """Who tells it; empty where there is only one."""
 
 
 class Meter:
@@ -201,6 +212,8 @@ class Registry:
     def __init__(self, cap: int = 2000, process: Callable[[], ProcessFigures] = read_process) -> None:
         self._cap = cap
         self._process = process
+        self.worker = ""
+        """Which one of several workers this is; its successor has the same name."""
         self._meters: dict[tuple[Operation, str, str], Meter] = {}
         self._attempts: dict[tuple[str, str], Counter] = {}
         self._colours: dict[str, Counter] = {}
@@ -227,6 +240,7 @@ class Registry:
         self.plugin_seconds = self._counters("sits_plugin_seconds_total")
         self.plugin_troubles = self._counters("sits_plugin_troubles_total")
         self.plugin_fenced = self._gauges("sits_plugin_fenced")
+        self.plugin_problem = self._gauges("sits_plugin_problem")
         self.target_asked = self._counters("sits_target_asked_total")
         self.target_running = self._gauges("sits_target_running")
         self.target_waiting = self._gauges("sits_target_waiting")
@@ -297,6 +311,20 @@ class Registry:
         self._attempts.clear()
         self._colours.clear()
 
+    def resume(self, told: Dump, live: Collection[str]) -> None:
+        """Go on where a worker of our name ended: its counters and histograms, as far as they are about names in `live`, count
+        on here. Its gauges ended with it."""
+        for name, family in self.families.items():
+            if family.row.kind == "gauge":
+                continue
+            for before in told.families.get(name, ()):
+                series = family.series(*before.labels)
+                if isinstance(series, Counter):
+                    series.past += before.value
+                elif isinstance(series, Histogram):
+                    series.resume(before)
+        self.retire(live)
+
     def dump(self) -> bytes:
         """All figures of this process as MessagePack, for `exposition.merge`. Histograms that never counted are left out."""
         figures = self._process()
@@ -304,7 +332,7 @@ class Registry:
         self._cpu.value = figures.cpu_seconds
         self._fds.value = figures.open_fds
         self._start.value = figures.start_time
-        return msgspec.msgpack.encode(Dump({name: _series(family) for name, family in self.families.items()}))
+        return msgspec.msgpack.encode(Dump({name: _series(family) for name, family in self.families.items()}, self.worker))
 
     def _counters(self, name: str) -> Family[Counter]:
         family = Family(BY_NAME[name], Counter, self._cap)
@@ -326,7 +354,9 @@ class Registry:
 def _series(family: Family[Counter] | Family[Gauge] | Family[Histogram]) -> list[SeriesDump]:
     out = []
     for labels, series in family.children.items():
-        if not isinstance(series, Histogram):
+        if isinstance(series, Counter):
+            out.append(SeriesDump(labels, series.past + series.value))
+        elif isinstance(series, Gauge):
             out.append(SeriesDump(labels, series.value))
         elif any(series.counts):
             kept = [(bucket, *exemplar) for bucket, exemplar in enumerate(series.exemplars) if exemplar is not None]

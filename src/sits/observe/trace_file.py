@@ -53,12 +53,15 @@ class TraceFile:
         largest: int = 64 * 1024 * 1024,
         keep: int = 16,
         body_bytes: int = 16 * 1024,
+        bodies: bool = True,
         capacity: int = 4096,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.folder = folder
         self.rows = 0
         """Written since the start."""
+        self.bodies = bodies
+        """Whether what was asked is written where a sample has it: it counts when the row is made, whatever was said before."""
         self._redactor = redactor
         self._share = share
         self._largest = largest
@@ -198,7 +201,7 @@ class TraceFile:
 
     def _body(self, body: bytes | None) -> str | None:
         """What was asked, without what is personal and can be told by its form; None where that cannot be done."""
-        if body is None or len(body) > self._body_bytes:
+        if body is None or not self.bodies or len(body) > self._body_bytes:
             return None
         try:
             return Scrubber().json(body).decode()

@@ -96,6 +96,10 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many of them each target had read before, of those that had read any, where the route went by that."""
     headers: dict[str, str] = {}
     """Those that the route looks at."""
+    cut: tuple[str, ...] = ()
+    """Of these, the ones of which only the beginning is here: they are longer, or go on with what is no text."""
+    dimensions: int = -1
+    """What an embedding request asks for, 0 where it does not say; below 0 in traces that did not look."""
 
 
 class Weighing(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,6 +112,10 @@ class Weighing(msgspec.Struct, frozen=True, omit_defaults=True):
     """(candidate, the filter that left it out)."""
     waived: tuple[str, ...] = ()
     """Filters that would have left nobody, and were passed over."""
+    plugins: dict[str, bool] = {}
+    """Filters that do not come with SITS, and whether they are strict."""
+    rule: str = ""
+    """Whose backends these are, where nobody may answer: else the record says that."""
 
 
 class Row(msgspec.Struct, frozen=True, tag="row", tag_field="line", omit_defaults=True):
@@ -126,9 +134,13 @@ class Row(msgspec.Struct, frozen=True, tag="row", tag_field="line", omit_default
     learned: dict[str, float] = {}
     """Where the tier or the favoured backend was drawn, to learn which is best: the chances of each."""
     weighing: Weighing | None = None
+    """Of the backends; None where the route has no filters, or one of them refused the request."""
     dollars: float | None = None
     """What it cost; None where nobody knows."""
     body: str | None = None
+    sieve: Weighing | None = None
+    """What filters said of everybody, to find out who may be asked after the backends; None where nobody was to be, and in traces
+    that did not say."""
 
     @property
     def first(self) -> str:

@@ -3,9 +3,11 @@ made of it later, by the thread that writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
+
+import msgspec
 
 from sits.observe.record import Record, Scored
 from sits.observe.trace_row import Asked, Row, Weighing
@@ -19,11 +21,19 @@ from sits.routing.plan import NOBODY, Choice, Plan
 from sits.routing.policies.snapshot import Taken, take
 from sits.routing.pool import PREFIX
 from sits.routing.scheduling.base import Facts
+from sits.routing.scheduling.builtin import FILTERS
+from sits.routing.scheduling.scheduler import Decision as Verdicts
 from sits.routing.semantics import HEADERS as GROUNDS
+from sits.routing.semantics import LONGEST as LONGEST_GROUNDS
+from sits.routing.semantics import SemanticFilter, grounds
+from sits.routing.target import Target
 
 MOST_STATES = 1024
 """Targets of a route whose states are taken; a route of more can only be replayed by what was recorded of its choices."""
-LONGEST_HEADER = 1024
+LONGEST_HEADER = LONGEST_GROUNDS
+"""Bytes of a header that are kept: with one more, contracts refuse it anyway."""
+CUT = "\0"
+"""What stands for the rest of a header in a replay: no header has it, and so it is none that somebody asks for."""
 _SETTINGS = ("header", "zoneHeader", "zone_header")
 """Settings of filters and scores that name a header."""
 _BESIDE = ("x-sits-zone", *(name.decode() for name in GROUNDS))
@@ -34,8 +44,8 @@ class Sample:
     """One request. `plan` is set as soon as there is one; what is not, was refused."""
 
     __slots__ = (
-        "_facts", "_failing", "_headers", "_known", "_learned", "_out", "_prefix", "_session", "_size", "_states", "_warm",
-        "body", "dollars", "plan", "snapshot",
+        "_cut", "_dimensions", "_every", "_facts", "_failing", "_headers", "_known", "_learned", "_out", "_prefix", "_said",
+        "_session", "_size", "_states", "_warm", "body", "dollars", "plan", "snapshot",
     )  # fmt: skip
 
     def __init__(
@@ -48,10 +58,17 @@ class Sample:
         *,
         known: bool = True,
         learned: Decision | None = None,
+        cut: tuple[str, ...] = (),
     ) -> None:
-        """Of a request that is about to be decided on: `facts.draw` is the number as it was drawn. `known` is whether its facts
-        were gathered, for a route that looks at them."""
+        """Of a request that is about to be decided on, by these very facts: `facts.draw` is the number as it was drawn, and what
+        filters and scores say will be in them. `known` is whether they were gathered, for a route that looks at them; of the
+        headers in `cut` only the beginning is known."""
         self.snapshot = snapshot
+        self._every = choice.targets
+        # Whoever decides by facts holds them anyway; of other requests they hold nothing but the body.
+        self._said = facts if known else None
+        self._cut = cut
+        self._dimensions = _dimensions(facts) if facts.operation == "embeddings" else -1
         self.plan: Plan | None = None
         self.dollars: float | None = None
         self.body: bytes | None = None
@@ -80,9 +97,12 @@ class Sample:
             beginning=keyed(self._prefix, key),
             place=_place(plan),
             headers=dict(self._headers),
+            cut=self._cut,
+            dimensions=self._dimensions,
             size=self._size,
             warm=self._warm,
         )
+        said = self._said
         return Row(
             record,
             asked,
@@ -91,9 +111,10 @@ class Sample:
             tuple(sorted(self._out)),
             self._failing,
             dict(zip(self._learned.arms, self._learned.choice.propensities, strict=True)) if self._learned is not None else {},
-            weighing(plan) if plan is not None else None,
+            weighing(said, refused=plan is None) if said is not None else None,
             self.dollars,
             body,
+            _verdicts(said.sieved, self._every) if said is not None and said.sieved is not None else None,
         )
 
 
@@ -103,16 +124,44 @@ _COPIED = (
 )  # fmt: skip
 
 
-def weighing(plan: Plan) -> Weighing | None:
-    """What filters and scores said, of all candidates; None where the route has none."""
-    picked = plan.picked
-    if picked is None or picked.decision is None or plan.pool is None:
+def weighing(facts: Facts, *, refused: bool = False) -> Weighing | None:
+    """What filters and scores said of the backends, by facts that were decided on; None where the route has none."""
+    pool = facts.pool
+    if pool is None or pool.scheduler is None:
         return None
-    decision = picked.decision
-    names = tuple(one.name for one in plan.pool.backends)
+    plugins = {name: strict for name, strict in pool.scheduler.filters if name not in FILTERS and name != SemanticFilter.name}
+    rule = pool.rule if refused else ""
+    if facts.weighed is None:
+        return Weighing((), plugins=plugins, rule=rule)
+    return msgspec.structs.replace(_verdicts(facts.weighed, pool.backends), plugins=plugins, rule=rule)
+
+
+def _verdicts(decision: Verdicts, those: Sequence[Target]) -> Weighing:
+    names = tuple(one.name for one in those)
     left_out = tuple((names[index], by) for (index, _), by in zip(decision.filtered, decision.by, strict=True))
     parts = tuple(Scored(name, weight, tuple(given)) for name, weight, given in decision.parts)
     return Weighing(names, parts, left_out, tuple(decision.waived))
+
+
+def _dimensions(facts: Facts) -> int:
+    return grounds(Facts(facts.operation, facts.needs, {}, facts.body)).dimension
+
+
+def kept_of(headers: Mapping[bytes, bytes], names: Iterable[bytes]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What is recorded of the headers of these names, and the names of those of which that is the beginning only."""
+    found, cut = {}, []
+    for name in names:
+        said = headers.get(name)
+        if said is None:
+            continue
+        try:
+            text, whole = said[:LONGEST_HEADER].decode(), len(said) <= LONGEST_HEADER
+        except UnicodeDecodeError as error:
+            text, whole = said[: error.start].decode(), False
+        found[name.decode("latin-1")] = text
+        if not whole:
+            cut.append(name.decode("latin-1"))
+    return found, tuple(cut)
 
 
 def _warm(choice: Choice, facts: Facts) -> dict[str, float]:
@@ -145,11 +194,12 @@ def headers_looked_at(route: Route | None, more: Iterable[str] = ()) -> tuple[by
                 found.update(name.lower() for name in match.headers)
         uses: list[FilterUse | ScoreUse] = [*spec.filters, *spec.scores]
         for use in uses:
-            found.update(_named(use.settings))
+            found.update(headers_named(use.settings))
     return tuple(sorted(name.encode() for name in found - SECRET_HEADERS))
 
 
-def _named(settings: Mapping[str, Any]) -> Iterator[str]:
+def headers_named(settings: Mapping[str, Any]) -> Iterator[str]:
+    """The headers that the settings of a filter or score name, in lower case."""
     for setting in _SETTINGS:
         name = settings.get(setting)
         if isinstance(name, str) and name:

@@ -9,28 +9,28 @@ is counted and left out, rather than guessed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from sits.gateway.insight import load_of
 from sits.inner.errors import Code, SitsError
-from sits.observe.trace_row import Row, Weighing
-from sits.observe.trace_sample import headers_looked_at
-from sits.replay.rebuilt import Rebuilt
-from sits.resources.checks_choosing import matches_of
-from sits.resources.choosing import Match
-from sits.resources.kinds import Model, Route, RouteSpec
+from sits.observe.trace_row import MASKED, Row, Weighing
+from sits.observe.trace_sample import headers_named
+from sits.replay.known import HIDDEN, Known, recall_rule, unknown_rule
+from sits.replay.rebuilt import Rebuilt, Sifting, plugins_of
+from sits.replay.recalling import Unsaid
+from sits.replay.said import NOTHING, Alike, Comparing, given, said
+from sits.resources.kinds import Route
 from sits.resources.snapshot import Snapshot
 from sits.routing.beginnings import SHORTEST, Reading
 from sits.routing.complexity import tier
-from sits.routing.matching import Matcher
 from sits.routing.plan import NOBODY, Choice, Plan
 from sits.routing.policies.recalled import KEEPING
-from sits.routing.pool import Pool
 from sits.routing.rate import Rate
 from sits.routing.scheduling.base import Facts
+from sits.routing.target import Target
 
 
 class Redecision(msgspec.Struct, frozen=True):
@@ -68,16 +68,23 @@ class Replayer:
     def __init__(self, snapshot: Snapshot, recorded: Snapshot | None = None, share: float = 1.0) -> None:
         self.snapshot = snapshot
         self._recorded = recorded if recorded is not None else snapshot
-        self._built = Rebuilt(snapshot)
+        self._filters_of_plugins, self._scores_of_plugins = plugins_of(snapshot)
+        self._rebuilt: dict[tuple[frozenset[str], frozenset[str]], Rebuilt] = {}
+        self._built = self._with(self._scores_of_plugins, frozenset())
+        """The configuration as the row has it that was decided on last."""
         self._share = share
-        self._alike: dict[tuple[str, str], _Alike] = {}
+        self._comparing = Comparing(self._recorded, snapshot)
+        self._same: dict[str, bool] = {}
+        self._known: dict[str, Known] = {}
         self._rates: dict[str, Rate] = {}
-        self._domains_alike = self._recorded.domains == snapshot.domains
 
     def again(self, row: Row, draw: float | None = None, arm: str = "") -> Redecision:
         """The decision; by another random number, or with another arm where it was learned which is best, if these are given."""
         record = row.record
+        self._built = self._with(self._there(row), self._soft(row))
         choice = self._built.choices.get(record.requested)
+        if choice is None and MASKED in record.requested:
+            return Redecision(record.request_id, "", undecidable=f"it asks for a name, {HIDDEN}")
         if choice is None:
             return _compared(row, Redecision(record.request_id, "", refused=Code.MODEL_NOT_FOUND.value))
         notes: list[str] = []
@@ -87,18 +94,33 @@ class Replayer:
         if draw is not None:
             facts.draw = draw
         self._built.settle(choice, row.failing.__contains__)
-        undecidable = self._unknown(row, choice, facts, notes)
+        undecidable = self._rule(row, choice, facts, notes)
         if undecidable:
             return Redecision(record.request_id, choice.name, undecidable=undecidable)
         self._tell(row, choice)
         idle = sum(name not in row.states for name in choice.order) if choice.order else 0
         if idle:
             notes.append(f"{idle} target{'s' if idle > 1 else ''} taken to be idle")
-        out = frozenset(row.out)
         try:
-            plan = self._plan(row, choice, facts, out)
+            made = self._decided(row, choice, facts)
+        except Unsaid as error:
+            return Redecision(record.request_id, choice.name, undecidable=str(error))
+        undecidable = self._guessed(row, choice, facts, made, notes)
+        if undecidable:
+            return Redecision(record.request_id, choice.name, undecidable=undecidable)
+        return msgspec.structs.replace(made, notes=tuple(notes))
+
+    def _decided(self, row: Row, choice: Choice, facts: Facts) -> Redecision:
+        """What comes of it.
+
+        Raises:
+            Unsaid: something that was not recorded would have to be known.
+        """
+        record = row.record
+        try:
+            plan = self._plan(row, choice, facts, frozenset(row.out))
         except SitsError as error:
-            return _compared(row, Redecision(record.request_id, choice.name, refused=error.code.value, notes=tuple(notes)))
+            return _compared(row, Redecision(record.request_id, choice.name, refused=error.code.value))
         return _compared(
             row,
             Redecision(
@@ -108,10 +130,33 @@ class Replayer:
                 tuple(target.name for target in plan.targets),
                 tuple(plan.filtered),
                 plan.picked.policy if plan.picked is not None else "",
-                notes=tuple(notes),
                 plan=plan,
             ),
         )
+
+    def _with(self, scores: frozenset[str], soft: frozenset[str]) -> Rebuilt:
+        """The configuration with these scores of plugins there; of their filters, these are not strict."""
+        found = self._rebuilt.get((scores, soft))
+        if found is None:
+            if len(self._rebuilt) >= MOST_REBUILT:
+                self._rebuilt.clear()
+            found = self._rebuilt[scores, soft] = Rebuilt(self.snapshot, scores, soft)
+        return found
+
+    def _there(self, row: Row) -> frozenset[str]:
+        """Which scores of plugins there are: of a route that is as it was, those that were there when the row was recorded."""
+        if not self._scores_of_plugins or row.weighing is None or not row.weighing.candidates:
+            return self._scores_of_plugins
+        now = self.snapshot.names.get(row.record.requested)
+        if now is None or now.route != self._route(row):
+            return self._scores_of_plugins
+        return self._scores_of_plugins & {part.name for part in row.weighing.parts}
+
+    def _soft(self, row: Row) -> frozenset[str]:
+        """Which filters of plugins are passed over where they leave nobody."""
+        if not self._filters_of_plugins or row.weighing is None:
+            return frozenset()
+        return self._filters_of_plugins & {name for name, strict in row.weighing.plugins.items() if not strict}
 
     def pick(self, plan: Plan, draw: float, now: float) -> int:
         """Whom the policy of a plan's pool picks by another number: the index among those that took part. The targets are still
@@ -138,9 +183,7 @@ class Replayer:
 
     def _facts(self, row: Row, choice: Choice) -> Facts:
         asked, record = row.asked, row.record
-        body = row.body.encode() if row.body is not None else asked.beginning.encode()
-        headers = {name.encode(): value.encode() for name, value in asked.headers.items()}
-        facts = Facts(asked.operation, frozenset(asked.needs), headers, body)
+        facts = Facts(asked.operation, frozenset(asked.needs), self._known_of(row).headers(row), _body(row))
         for name in _BACK:
             setattr(facts, name, getattr(asked, name))
         facts.session = asked.session.encode()
@@ -189,29 +232,24 @@ class Replayer:
         resolved = self._recorded.names.get(row.record.requested)
         return resolved.route if resolved is not None else None
 
-    def _unknown(self, row: Row, choice: Choice, facts: Facts, notes: list[str]) -> str:
+    def _rule(self, row: Row, choice: Choice, facts: Facts, notes: list[str]) -> str:
         """What a rule asks that nobody recorded, where it is up to that; empty where all can be told."""
-        if choice.route is None or not choice.rules or choice.route is self._route(row):
+        if choice.route is None or not choice.rules:
             return ""
-        looked_at = headers_looked_at(self._route(row), self._recorded_headers())
-        for (rule, _), declared in zip(choice.rules, choice.route.spec.rules, strict=True):
-            if rule.watch is not None and not rule.watch.holds(facts.now):
-                continue
-            for match in matches_of(declared):
-                lacks = tuple(_lacks(match, facts, row, looked_at))
-                matcher = Matcher(_without(match, lacks)) if lacks else Matcher(match)
-                if not matcher.matches(facts):
-                    continue
-                if lacks:
-                    return f"rule {rule.name} asks for {', '.join(lacks)}, which was not recorded"
-                if match.qps is not None and not row.asked.known:
-                    notes.append("the rate is that of the recorded requests")
-                return ""
-        return ""
+        known = self._known_of(row)
+        if choice.route == self._route(row):
+            return recall_rule(known, choice, facts, row, _counted(row))
+        undecidable, match = unknown_rule(known, choice, facts, row)
+        if match is not None and match.qps is not None and not row.asked.known:
+            notes.append("the rate is that of the recorded requests")
+        return undecidable
 
-    def _recorded_headers(self) -> Iterable[str]:
-        trace = getattr(self._recorded.settings, "trace", None)
-        return trace.headers if trace is not None else ()
+    def _known_of(self, row: Row) -> Known:
+        found = self._known.get(row.record.requested)
+        if found is None:
+            trace = getattr(self._recorded.settings, "trace", None)
+            found = self._known[row.record.requested] = Known(self._route(row), trace.headers if trace is not None else ())
+        return found
 
     def _tell(self, row: Row, choice: Choice) -> None:
         """Have policies, filters and scores recall what they saw and said."""
@@ -220,127 +258,109 @@ class Replayer:
             memory = self._built.memory(pool)
             recalls = draw is not None and draw.seen and draw.policy == pool.name and pool.name in KEEPING
             memory.policy.told(*((draw.weights, draw.seen) if recalls and draw is not None else ((), ())))
-            if pool.scheduler is None:
-                continue
-            alike = self._as_before(row, choice, pool) if row.weighing is not None else _NOTHING
-            said = _said(row, row.weighing) if row.weighing is not None else {}
-            for one in memory.filters:
-                one.told = said.get(one.name, {}) if one.name in alike.filters else {}
-            given = _given(row.weighing) if row.weighing is not None else {}
-            for score in memory.scores:
-                rows = given.get(score.name) if score.name in alike.scores else None
-                # A score that is used twice gave twice, in the order in which they are.
-                score.told = rows.pop(0) if rows else {}
+            if pool.scheduler is not None:
+                weighing = row.weighing if _counted(row) == pool.rule else None
+                self._tell_of(row, choice, memory, weighing, pool.rule, pool.backends)
+                if weighing is not None and not self._scores_of_plugins.isdisjoint(one.name for one in memory.scores):
+                    pool.scheduler.line_up([part.name for part in weighing.parts])
+        sieve = self._built.sieve(choice)
+        if sieve.filters:
+            self._tell_of(row, choice, sieve, row.sieve, None, choice.targets)
 
-    def _as_before(self, row: Row, choice: Choice, pool: Pool) -> _Alike:
-        """Which filters and scores of a pool are those of the recorded one."""
-        key = (row.record.requested, pool.rule)
-        found = self._alike.get(key)
+    def _tell_of(
+        self,
+        row: Row,
+        choice: Choice,
+        sifting: Sifting,
+        weighing: Weighing | None,
+        rule: str | None,
+        those: Sequence[Target],
+    ) -> None:
+        alike = self._as_before(row, choice, sifting, rule, those) if weighing is not None else NOTHING
+        # Of a route that is as it was it is enough to know what came of it: where that is the same, nothing is open.
+        same = self._as_it_was(row, choice)
+        for one in sifting.filters:
+            told = said(row, weighing, alike, one.name) if weighing is not None else {}
+            lacks = self._lacks(row, choice, "filter", one.name, those)
+            one.tell(told, "" if same else lacks, doubtful=bool(lacks))
+        gave = given(weighing, alike) if weighing is not None else {}
+        for score in sifting.scores:
+            rows = gave.get(score.name)
+            lacks = self._lacks(row, choice, "score", score.name, those)
+            score.tell(rows.pop(0) if rows else {}, "" if same else lacks, doubtful=bool(lacks))
+
+    def _lacks(self, row: Row, choice: Choice, what: str, name: str, those: Sequence[Target]) -> str:
+        """Why a filter or a score cannot be asked of this request; empty where it can."""
+        settings: list[str] = []
+        if choice.route is not None:
+            uses = choice.route.spec.filters if what == "filter" else choice.route.spec.scores
+            settings = [header for use in uses if use.name == name for header in headers_named(use.settings)]
+        if not settings and name not in READING:
+            return ""
+        why = self._known_of(row).reads(row, name, settings, [target.model for target in those])
+        return f"{what} {name} reads {why}" if why else ""
+
+    def _as_before(self, row: Row, choice: Choice, sifting: Sifting, rule: str | None, those: Sequence[Target]) -> Alike:
+        """Which filters and scores are those of the recorded route."""
+        requested = row.record.requested
+        found = sifting.alike.get(requested)
         if found is None:
-            found = self._alike[key] = self._compare(row, choice, pool)
-        if row.weighing is None or row.record.rule != pool.rule or row.weighing.candidates != found.candidates:
-            return _NOTHING
+            names = tuple(target.name for target in those)
+            found = self._comparing.alike(requested, rule, names, sifting.filters, sifting.scores)
+            sifting.alike[requested] = found
         return found
 
-    def _compare(self, row: Row, choice: Choice, pool: Pool) -> _Alike:
-        before, now = self._route(row), choice.route
-        names = tuple(target.name for target in pool.backends)
-        models, other = self.snapshot.models, self._recorded.models
-        if not self._domains_alike or any(not _same_model(models[name], other.get(name)) for name in names):
-            return _NOTHING
-        old = before.spec if before is not None else RouteSpec([])
-        new = now.spec if now is not None else RouteSpec([])
-        memory = self._built.memory(pool)
-        filters = {one.name for one in memory.filters}
-        scores = {one.name for one in memory.scores}
-        return _Alike(
-            names,
-            frozenset(name for name in filters if _uses(old.filters, name) == _uses(new.filters, name)),
-            frozenset(name for name in scores if _uses(old.scores, name) == _uses(new.scores, name)),
-        )
+    def _guessed(self, row: Row, choice: Choice, facts: Facts, made: Redecision, notes: list[str]) -> str:
+        """What was asked anew though it looks at what no trace holds: assumed, or undecidable where it is up to that."""
+        pool = facts.pool
+        if pool is None:
+            return ""
+        hashes = choice.route.spec.hash if choice.route is not None and pool.name == "hash" and facts.place < 0.0 else None
+        if hashes is not None and hashes.by == "header" and made.plan is not None and len(pool.backends) > 1:
+            why = self._known_of(row).lacks(row, hashes.header or "")
+            if why:
+                return f"policy hash goes by header {hashes.header}, {why}"
+        if hashes is not None and hashes.by in ("session", "prefix"):
+            notes.append(f"places on the ring are those of hashes of the {hashes.by}")
+        guessed = dict.fromkeys((*self._built.sieve(choice).guessed, *self._built.memory(pool).guessed))
+        if guessed and self._as_it_was(row, choice):
+            # That it came out as it was says enough.
+            return f"what {' and '.join(guessed)} said was not recorded" if made.differs or made.behind else ""
+        notes.extend(f"{one} says what it says of what was recorded" for one in guessed)
+        return ""
+
+    def _as_it_was(self, row: Row, choice: Choice) -> bool:
+        """Whether the route and its models are those that the row was recorded on."""
+        name = row.record.requested
+        found = self._same.get(name)
+        if found is None:
+            found = self._same[name] = choice.route == self._route(row) and self._comparing.models(choice.order)
+        return found
 
 
-class _Alike(msgspec.Struct, frozen=True):
-    candidates: tuple[str, ...]
-    filters: frozenset[str]
-    scores: frozenset[str]
-
-
-_NOTHING = _Alike((), frozenset(), frozenset())
+MOST_REBUILT = 16
+READING = frozenset(("contract", "zone", "adapter"))
+"""Filters and scores that read something of a request whatever their settings are."""
 _BACK = (
     "draw", "now", "key", "team", "priority", "colour", "region", "adapter", "domain", "confidence", "stage", "complexity",
     "tier", "favoured", "tokens", "exact", "wanted_output", "qps",
 )  # fmt: skip
 
 
-def _uses(uses: Sequence[Any], name: str) -> list[Mapping[str, Any]]:
-    return [use.settings for use in uses if use.name == name]
+def _counted(row: Row) -> str | None:
+    """The rule whose backends were chosen from, empty where none was; None where nobody knows."""
+    if row.order:
+        return row.record.rule
+    return row.weighing.rule if row.weighing is not None else None
 
 
-def _same_model(one: Model, other: Model | None) -> bool:
-    """Whether two are the same to whoever chooses: a trace has not all of a model."""
-    return other is not None and _bare(one) == _bare(other)
-
-
-def _bare(model: Model) -> Model:
-    spec = msgspec.structs.replace(model.spec, headers={}, input_schema=None, output_schema=None, openapi=None)
-    return msgspec.structs.replace(model, spec=spec)
-
-
-def _said(row: Row, weighing: Weighing) -> dict[str, dict[str, str]]:
-    """What each filter said of each candidate that it was asked of, for certain."""
-    words = dict(row.record.filtered)
-    dropped = dict(weighing.left_out)
-    kept = [name for name in weighing.candidates if name not in dropped]
-    said: dict[str, dict[str, str]] = {}
-    for name in {*dropped.values(), *weighing.waived}:
-        said[name] = dict.fromkeys(kept, "")
-    for candidate, by in weighing.left_out:
-        said[by][candidate] = words.get(candidate, "was left out")
-    return _Said(said, kept)
-
-
-class _Said(dict[str, dict[str, str]]):
-    """Of a filter that left nobody out: that it left nobody out of those who were left in the end."""
-
-    def __init__(self, said: dict[str, dict[str, str]], kept: Sequence[str]) -> None:
-        super().__init__(said)
-        self._kept = kept
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else dict.fromkeys(self._kept, "")
-
-
-def _given(weighing: Weighing) -> dict[str, list[dict[str, float]]]:
-    found: dict[str, list[dict[str, float]]] = {}
-    for part in weighing.parts:
-        found.setdefault(part.name, []).append(dict(zip(weighing.candidates, part.given, strict=True)))
-    return found
-
-
-def _lacks(match: Match, facts: Facts, row: Row, looked_at: Sequence[bytes]) -> Iterable[str]:
-    """What a match asks that nobody knows of this request."""
-    if match.domain and not facts.domain:
-        yield "domain"
-    if match.complexity and not facts.tier:
-        yield "complexity"
-    if match.prompt_tokens is not None and not facts.tokens:
-        yield "prompt_tokens"
-    for name in match.headers:
-        if name.lower().encode() not in looked_at:
-            yield f"header {name}"
-
-
-def _without(match: Match, lacks: Sequence[str]) -> Match:
-    """The match without what is not known: if that fails, the whole does."""
-    named = {lack.removeprefix("header ") for lack in lacks}
-    return msgspec.structs.replace(
-        match,
-        domain=[] if "domain" in lacks else match.domain,
-        complexity=[] if "complexity" in lacks else match.complexity,
-        prompt_tokens=None if "prompt_tokens" in lacks else match.prompt_tokens,
-        headers={name: value for name, value in match.headers.items() if name not in named},
-    )
+def _body(row: Row) -> bytes:
+    """The body, or one that is as long, begins like others that began alike, and asks for as many dimensions."""
+    if row.body is not None:
+        return row.body.encode()
+    asked = row.asked
+    known = {"beginning": asked.beginning, **({"dimensions": asked.dimensions} if asked.dimensions > 0 else {})}
+    return msgspec.json.encode(known).ljust(asked.size) if asked.beginning else b""
 
 
 def _compared(row: Row, made: Redecision) -> Redecision:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from sits.resources.choosing import Backend
 from sits.resources.kinds import Model, Route
 from sits.resources.problem import Fault, Path, quoted
+from sits.resources.unread import judged
+from sits.resources.vocabulary import LEAST_WEIGHT
 
 
 def labels_of(model: Model) -> dict[str, str]:
@@ -45,15 +47,25 @@ def backend_faults(backends: list[Backend], at: Path) -> Iterator[Fault]:
     """Each is a name or labels, none twice, and something can be drawn."""
     seen: set[str] = set()
     for index, backend in enumerate(backends):
-        where: Path = (*at, index)
-        if (backend.model is None) == (not backend.select):
-            yield Fault(where, "a backend is a `model` or a `select`", "give one of them")
-        elif backend.model is not None:
-            if backend.model in seen:
-                yield Fault((*where, "model"), f"{quoted(backend.model)} is a backend already", "add the weights up")
-            seen.add(backend.model)
+        yield from judged(_backend_faults(backend, (*at, index), seen))
     if sum(backend.share for backend in backends) <= 0:
         yield Fault(at, "every weight is 0, so nothing could be drawn", "give one backend a weight above 0")
+
+
+def _backend_faults(backend: Backend, where: Path, seen: set[str]) -> Iterator[Fault]:
+    if (backend.model is None) == (not backend.select):
+        yield Fault(where, "a backend is a `model` or a `select`", "give one of them")
+    elif backend.model is not None:
+        if backend.model in seen:
+            yield Fault((*where, "model"), f"{quoted(backend.model)} is a backend already", "add the weights up")
+        seen.add(backend.model)
+    yield from weight_faults(backend.weight, (*where, "weight"))
+
+
+def weight_faults(weight: float | None, at: Path) -> Iterator[Fault]:
+    """One that is not 0 is no smaller than counts can tell from 0."""
+    if weight and weight < LEAST_WEIGHT:
+        yield Fault(at, f"{weight:g} is too small", f"give 0, or a figure of at least {LEAST_WEIGHT:g}")
 
 
 def fallback_faults(route: Route) -> Iterator[Fault]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from sits.resources.vocabulary import Count, Positive, Spec
+from sits.resources.vocabulary import Count, NotNegative, Positive, Spec
 
 
 class SemanticCacheSpec(Spec, frozen=True):
@@ -24,7 +24,7 @@ class CacheSpec(Spec, frozen=True):
     ttl_seconds: Positive = 3600.0
     """How long an answer is fresh at the most. A random part of up to a tenth is taken off each, so that what was kept together
     does not go stale together."""
-    stale_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    stale_seconds: NotNegative = 0.0
     """How long after that it is given still, while it is asked for anew behind; 0: never."""
     scope: Literal["tenant", "route", "global"] = "tenant"
     """Who shares answers: the requests of one key, all requests of this route, or those of all routes to the same models."""
@@ -35,7 +35,7 @@ class CacheSpec(Spec, frozen=True):
     its temperature, `never` only for temperature 0 or a seed."""
     tools: bool = False
     """Whether answers with tool calls are kept."""
-    wait_seconds: Annotated[float, msgspec.Meta(ge=0)] = 30.0
+    wait_seconds: NotNegative = 30.0
     """How long a request waits for the answer to an equal one that is under way."""
     semantic: SemanticCacheSpec | None = None
     """Also answers to other words for the same question; off when not given."""

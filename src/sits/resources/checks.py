@@ -10,20 +10,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from sits.resources.checks_choosing import choosing, recording, telling
+from sits.resources.checks_choosing import CHOOSING, recording, telling
 from sits.resources.checks_experiments import EXPERIMENT_RULES
 from sits.resources.checks_reliability import classes, retries, rungs, shadows, switching
 from sits.resources.domains import Domain, domain_faults
 from sits.resources.experiments import Experiment
+from sits.resources.headers import header_faults, is_header_name
 from sits.resources.keys import Key, key_faults
 from sits.resources.kinds import LOCAL_ENGINES, Model, Resource, Route, Settings
 from sits.resources.local import local_faults
 from sits.resources.pressures import pressure_faults
 from sits.resources.problem import Fault, Path, quoted
 from sits.resources.reliability import Pressure, Switch
+from sits.resources.semantics import semantic_faults
 from sits.resources.state import address_faults
+from sits.resources.unread import Unread, whole
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OUR_HEADERS = frozenset({
     "connection", "content-length", "content-encoding", "expect", "host", "keep-alive", "proxy-connection", "te", "trailer",
     "transfer-encoding", "upgrade",
@@ -35,6 +37,19 @@ _CREDENTIAL = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|file:.+)")
 def resource_faults(resource: Resource) -> list[Fault]:
     """Every fault of a well-shaped resource that can be seen without the others."""
     return [fault for rule in RULES.get(type(resource), ()) for fault in rule(resource)]
+
+
+def faults_in_part(resource: Resource) -> list[Fault]:
+    """The same of a resource in which something is `UNREAD`: as far as that does not matter."""
+    return [fault for rule in RULES.get(type(resource), ()) for fault in _in_part(rule, resource)]
+
+
+def _in_part(rule: Callable[[Any], Iterable[Fault]], resource: Resource) -> Iterator[Fault]:
+    try:
+        yield from rule(resource)
+    except (Unread, TypeError):
+        # TypeError: functions written in C refuse what is no text or number before they use it.
+        return
 
 
 def is_reference(value: str) -> bool:
@@ -102,8 +117,8 @@ def _tls(model: Model) -> Iterator[Fault]:
 def _headers(model: Model) -> Iterator[Fault]:
     for name, value in model.spec.headers.items():
         path: Path = ("spec", "headers", name)
-        if not _HEADER_NAME.fullmatch(name):
-            yield Fault(path, "is not a header name", at_key=True)
+        if not is_header_name(name):
+            yield from header_faults(name, path, at_key=True)
         elif name.lower() in _OUR_HEADERS:
             yield Fault(path, "is written by the gateway itself", "remove it", at_key=True)
         elif name.lower() in SECRET_HEADERS and not is_reference(value):
@@ -119,6 +134,11 @@ def _upstream_model(model: Model) -> Iterator[Fault]:
     name = model.spec.upstream_model
     if name is not None and re.search(r"[\x00-\x1f\x7f]", name):
         yield Fault(("spec", "upstreamModel"), "is not a name on one line")
+
+
+def _semantics(model: Model) -> Iterator[Fault]:
+    if model.spec.semantics is not None:
+        yield from semantic_faults(model.spec.semantics)
 
 
 def _sources(model: Model) -> Iterator[Fault]:
@@ -145,6 +165,8 @@ def _figures(model: Model) -> Iterator[Fault]:
 
 def _schemas(model: Model) -> Iterator[Fault]:
     for key, schema in (("inputSchema", model.spec.input_schema), ("outputSchema", model.spec.output_schema)):
+        if schema is not None and not whole(schema):
+            continue
         if schema is not None and (message := schema_fault(schema)):
             yield Fault(("spec", key), f"is not a JSON Schema: {message}")
 
@@ -187,8 +209,8 @@ def _cluster(settings: Settings) -> Iterator[Fault]:
 
 
 RULES: dict[type[Resource], Sequence[Callable[[Any], Iterable[Fault]]]] = {
-    Model: (_engine, _endpoint, _tls, _headers, _upstream_model, _sources, _figures, _schemas, telling),
-    Route: (choosing, retries, rungs, shadows),
+    Model: (_engine, _endpoint, _tls, _headers, _upstream_model, _sources, _figures, _schemas, _semantics, telling),
+    Route: (*CHOOSING, retries, rungs, shadows),
     Key: (key_faults,),
     Settings: (_addresses, _cluster, classes, recording),
     Domain: (domain_faults,),

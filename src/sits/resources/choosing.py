@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from sits.resources.reliability import Priority
-from sits.resources.vocabulary import Name, Positive, Spec, Weight
+from sits.resources.vocabulary import Name, Named, NotNegative, Positive, Spec, Weight
 
 PolicyName = Literal[
     "weighted", "round-robin", "weighted-round-robin", "least-connections", "peak-ewma", "least-expected", "dynamic-weights",
@@ -37,7 +37,7 @@ class Backend(Spec, frozen=True):
 class Band(Spec, frozen=True):
     """From a number on, up to another one."""
 
-    least: Annotated[float, msgspec.Meta(ge=0)] | None = msgspec.field(default=None, name="from")
+    least: NotNegative | None = msgspec.field(default=None, name="from")
     """This and more."""
     below: Positive | None = None
     """Less than this."""
@@ -46,9 +46,9 @@ class Band(Spec, frozen=True):
 class Match(Spec, frozen=True):
     """Which requests: all that is given must hold; of a list, one entry."""
 
-    region: list[str] = []
+    region: list[Named] = []
     """As the client says in `x-sits-region`."""
-    adapter: list[str] = []
+    adapter: list[Named] = []
     """As the client says in `x-sits-adapter`."""
     headers: dict[str, str] = {}
     """Name and value; `*` stands for any value, a value that ends in `*` for its beginning."""

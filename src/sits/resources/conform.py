@@ -2,6 +2,7 @@
 
 msgspec stops at the first fault and words it for programmers. This walks the same type information and collects all of
 them in plain words. msgspec keeps the last word: what passes here is converted by it, and a test holds the two together.
+Values that are `UNREAD` have had their fault told already, and are passed over.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from sits.resources.problem import Fault, Path, did_you_mean, quoted
+from sits.resources.problem import Fault, Path, did_you_mean, nearest, quoted
+from sits.resources.unread import UNREAD
 
 
 def faults(value: Any, kind: type) -> list[Fault]:
     """Everything in `value` that keeps it from being a `kind`."""
-    return list(_walk(value, _info(kind), (), _Note()))
+    return list(_walk(value, info_of(kind), (), _Note()))
 
 
 @cache
-def _info(kind: type) -> inspect.Type:
+def info_of(kind: type) -> inspect.Type:
+    """The type, as msgspec tells of it."""
     return inspect.type_info(kind)
 
 
@@ -33,12 +36,17 @@ class _Note(msgspec.Struct, frozen=True):
 
     meaning: str = ""
     secret: bool = False
+    otherwise: str = ""
+    """What to do for text in other letters than those of ASCII."""
 
 
 def _walk(value: Any, info: inspect.Type, path: Path, note: _Note) -> Iterator[Fault]:
+    if value is UNREAD:
+        return
     if isinstance(info, inspect.Metadata):
+        extra = info.extra or {}
         meaning = (info.extra_json_schema or {}).get("description", "")
-        yield from _walk(value, info.type, path, _Note(meaning, bool((info.extra or {}).get("secret"))))
+        yield from _walk(value, info.type, path, _Note(meaning, bool(extra.get("secret")), extra.get("otherwise", "")))
         return
     check = _CHECKS.get(type(info))
     if check is None:
@@ -55,11 +63,19 @@ def _struct(value: Any, info: inspect.StructType, path: Path, note: _Note) -> It
     for key, child in value.items():
         if key in known:
             yield from _walk(child, known[key].type, (*path, key), _Note())
-        elif key not in tag:
+        elif key not in tag and info.forbid_unknown_fields:
             yield Fault((*path, key), "unknown key", _key_hint(key, known), at_key=True)
+    found_otherwise = meant(value, info)
     for name, field in known.items():
-        if field.required and name not in value:
+        if field.required and name not in value and name not in found_otherwise:
             yield Fault((*path, name), "missing", _needed(field))
+
+
+def meant(value: dict[str, Any], info: inspect.StructType) -> set[str]:
+    """The keys that are not there, and that an unknown one was most likely meant to be."""
+    known = [field.encode_name for field in info.fields]
+    strange = [key for key in value if key not in known and key != info.tag_field]
+    return {found for key in strange if (found := nearest(key, known)) is not None and found not in value}
 
 
 def _key_hint(key: str, known: dict[str, inspect.Field]) -> str:
@@ -87,7 +103,7 @@ def type_words(info: inspect.Type) -> str:
         return " or ".join(type_words(option) for option in options)
     if isinstance(info, inspect.LiteralType):
         return _one_of(sorted(str(value) for value in info.values))
-    if isinstance(info, inspect.ListType):
+    if isinstance(info, inspect.ListType | inspect.VarTupleType):
         return f"a list of {type_words(info.item_type)}"
     if isinstance(info, inspect.TupleType):
         return f"a list of {len(info.item_types)}: {', '.join(type_words(item) for item in info.item_types)}"
@@ -122,14 +138,20 @@ def _literals(info: inspect.Type) -> set[str]:
 def _bounds(info: inspect.IntType | inspect.FloatType) -> str:
     words = []
     if info.gt is not None:
-        words.append(f"above {info.gt:g}")
+        words.append(f"above {_figure(info.gt)}")
     if info.ge is not None:
-        words.append(f"of at least {info.ge:g}")
+        words.append(f"of at least {_figure(info.ge)}")
     if info.lt is not None:
-        words.append(f"below {info.lt:g}")
+        words.append(f"below {_figure(info.lt)}")
     if info.le is not None:
-        words.append(f"of at most {info.le:g}")
+        words.append(f"of at most {_figure(info.le)}")
     return " and ".join(words)
+
+
+def _figure(number: float) -> str:
+    """As people write it: 1000000 rather than 1e+06."""
+    text = f"{number:g}"
+    return f"{number:.0f}" if "e+" in text and number <= 1e15 else text
 
 
 def _wrong_type(value: Any, wanted: str, path: Path, note: _Note) -> Fault:
@@ -154,9 +176,37 @@ def _found(value: Any) -> str:
 def _text(value: Any, info: inspect.StrType, path: Path, note: _Note) -> Iterator[Fault]:
     if not isinstance(value, str):
         yield _wrong_type(value, "text", path, note)
-    elif info.pattern is not None and re.search(info.pattern, value) is None:
+        return
+    wrong = list(_length(len(value), info, path, "text", "character"))
+    yield from wrong
+    if not wrong and info.pattern is not None and re.search(info.pattern, value) is None:
         found = "this text" if note.secret else quoted(value)
-        yield Fault(path, f"{found} is not {note.meaning or 'of the right form'}")
+        yield Fault(path, f"{found} is not {note.meaning or 'of the right form'}", "" if value.isascii() else note.otherwise)
+
+
+def _length(
+    size: int,
+    info: inspect.StrType | inspect.ListType | inspect.VarTupleType | inspect.DictType,
+    path: Path,
+    what: str,
+    unit: str,
+) -> Iterator[Fault]:
+    """Too short or too long."""
+    least, most = info.min_length, info.max_length
+    if least is not None and size < least:
+        yield Fault(
+            path,
+            f"the {what} is empty" if not size else f"the {what} is too short ({size})",
+            f"give at least {_counted(least, unit)}",
+        )
+    elif most is not None and size > most:
+        yield Fault(path, f"the {what} is too long ({size})", f"give at most {_counted(most, unit)}")
+
+
+def _counted(number: int, unit: str) -> str:
+    if not unit:
+        return str(number)
+    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
 
 
 def _number(value: Any, info: inspect.IntType | inspect.FloatType, path: Path, note: _Note) -> Iterator[Fault]:
@@ -164,9 +214,10 @@ def _number(value: Any, info: inspect.IntType | inspect.FloatType, path: Path, n
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         yield _wrong_type(value, "a whole number" if whole else "a number", path, note)
         return
-    outside = any(limit is not None and not holds(value, limit) for limit, holds in _limits(info))
-    if outside:
+    if any(limit is not None and not holds(value, limit) for limit, holds in _limits(info)):
         yield Fault(path, f"{quoted(value)} is out of range", f"give {type_words(info)}")
+    elif info.multiple_of is not None and value % info.multiple_of:
+        yield Fault(path, f"{quoted(value)} is not a multiple of {info.multiple_of:g}")
 
 
 def _limits(info: inspect.IntType | inspect.FloatType) -> list[tuple[float | None, Callable[[Any, Any], bool]]]:
@@ -208,26 +259,38 @@ def _union(value: Any, info: inspect.UnionType, path: Path, note: _Note) -> Iter
         return
     if len(options) > 1:
         # Faults of the option whose outer shape fits say more than "none of them".
-        for option in options:
-            if isinstance(value, _SHAPES.get(type(option), ())):
-                yield from _walk(value, option, path, note)
-                return
-        yield _wrong_type(value, type_words(info), path, note)
+        fitting = option_for(value, info)
+        if fitting is None:
+            yield _wrong_type(value, type_words(info), path, note)
+        else:
+            yield from _walk(value, fitting, path, note)
         return
     yield from _walk(value, options[0], path, note)
 
 
+def option_for(value: Any, info: inspect.UnionType) -> inspect.Type | None:
+    """The option of a union whose outer shape a value has."""
+    for option in info.types:
+        inner = option.type if isinstance(option, inspect.Metadata) else option
+        if isinstance(value, _SHAPES.get(type(inner), ())) and (
+            isinstance(inner, inspect.BoolType) or not isinstance(value, bool)
+        ):
+            return option
+    return None
+
+
 _SHAPES: dict[type, tuple[type, ...]] = {
     inspect.StrType: (str,), inspect.ListType: (list,), inspect.DictType: (dict,), inspect.StructType: (dict,),
+    inspect.IntType: (int,), inspect.FloatType: (int, float), inspect.BoolType: (bool,), inspect.TupleType: (list,),
+    inspect.LiteralType: (str,),
 }  # fmt: skip
 
 
-def _list(value: Any, info: inspect.ListType, path: Path, note: _Note) -> Iterator[Fault]:
+def _list(value: Any, info: inspect.ListType | inspect.VarTupleType, path: Path, note: _Note) -> Iterator[Fault]:
     if not isinstance(value, list):
         yield _wrong_type(value, "a list", path, note)
         return
-    if info.min_length is not None and len(value) < info.min_length:
-        yield Fault(path, "the list is empty" if not value else "the list is too short", f"give at least {info.min_length}")
+    yield from _length(len(value), info, path, "list", "")
     for index, item in enumerate(value):
         yield from _walk(item, info.item_type, (*path, index), _Note())
 
@@ -247,7 +310,10 @@ def _dict(value: Any, info: inspect.DictType, path: Path, note: _Note) -> Iterat
     if not isinstance(value, dict):
         yield _wrong_type(value, "a mapping", path, note)
         return
+    yield from _length(len(value), info, path, "mapping", "")
     for key, item in value.items():
+        for fault in _walk(key, info.key_type, (*path, key), _Note()):
+            yield msgspec.structs.replace(fault, at_key=True)
         yield from _walk(item, info.value_type, (*path, key), _Note())
 
 
@@ -263,5 +329,6 @@ _CHECKS: dict[type, Callable[[Any, Any, Path, _Note], Iterator[Fault]]] = {
     inspect.UnionType: _union,
     inspect.ListType: _list,
     inspect.TupleType: _tuple,
+    inspect.VarTupleType: _list,
     inspect.DictType: _dict,
 }

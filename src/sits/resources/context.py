@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from sits.resources.problem import Fault, quoted
+from sits.resources.problem import Fault, did_you_mean, quoted
+from sits.resources.unread import UNREAD, Unread, judged
 from sits.resources.vocabulary import Count, Name, Positive, Spec
 
-Tokens = Annotated[int, msgspec.Meta(ge=0)]
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 Normalises = Literal["none", "nfc", "nfkc"]
 
 UPSTREAM = "upstream"
@@ -77,19 +78,49 @@ class ServiceSpec(Spec, frozen=True):
     """Whether an answer that was cut by its length is gone on with."""
 
 
-class ContextSpec(Spec, frozen=True):
-    """What a route does with a prompt by its length in tokens."""
+USUAL_MOST = 8192
+USUAL_NOTES = 512
+FEWEST_NOTES = 16
 
-    most: Count = 8192
+
+class _Usual:
+    """Marks what nobody wrote, so that it can be made to fit what was written."""
+
+
+class _UsualStages(list[StageSpec], _Usual):
+    pass
+
+
+class _UsualServices(dict[str, ServiceSpec], _Usual):
+    pass
+
+
+class _UsualNotes(int, _Usual):
+    pass
+
+
+def _usual_stages() -> list[StageSpec]:
+    return _UsualStages((StageSpec("summarise", 2048), StageSpec("reason", 6144), StageSpec("chunked")))
+
+
+def _usual_services() -> dict[str, ServiceSpec]:
+    return _UsualServices({"summary": ServiceSpec(3000), "code": ServiceSpec(6000, resume=True)})
+
+
+def _usual_notes() -> int:
+    return _UsualNotes(USUAL_NOTES)
+
+
+class ContextSpec(Spec, frozen=True):
+    """What a route does with a prompt by its length in tokens. With a smaller `most` than the usual one, what is not given is
+    smaller in proportion."""
+
+    most: Count = USUAL_MOST
     """Tokens of prompt and answer that one ask of a model may have; with `oversize: larger` models that declare a larger window
     may use all of it. Longer prompts are `oversize`."""
-    stages: list[StageSpec] = msgspec.field(
-        default_factory=lambda: [StageSpec("summarise", 2048), StageSpec("reason", 6144), StageSpec("chunked")]
-    )
+    stages: list[StageSpec] = msgspec.field(default_factory=_usual_stages)
     """By rising `below`."""
-    services: dict[Name, ServiceSpec] = msgspec.field(
-        default_factory=lambda: {"summary": ServiceSpec(3000), "code": ServiceSpec(6000, resume=True)}
-    )
+    services: dict[Name, ServiceSpec] = msgspec.field(default_factory=_usual_services)
     """By name: what the request says (`x-sits-service`), or the name of its domain."""
     service: Name | None = None
     """The service of requests that say none and are of no domain that is one; no headroom when not given."""
@@ -97,8 +128,52 @@ class ContextSpec(Spec, frozen=True):
     """A prompt that does not fit: only models with a larger window are asked, or it is read in pieces, or it is refused."""
     pieces: Annotated[int, msgspec.Meta(ge=2, le=256)] = 16
     """The most pieces that one prompt is read in; a longer one is refused."""
-    notes: Annotated[int, msgspec.Meta(ge=16)] = 512
+    notes: Annotated[int, msgspec.Meta(ge=FEWEST_NOTES, le=10**15)] = msgspec.field(default_factory=_usual_notes)
     """Tokens of the notes that are carried from piece to piece."""
+
+    def __post_init__(self) -> None:
+        try:
+            fitted = _fitted(self)
+        except Unread:
+            # Whether they fit is not known either.
+            fitted = {name: UNREAD for name in _FITTED if isinstance(getattr(self, name), _Usual)}
+        for name, value in fitted.items():
+            msgspec.structs.force_setattr(self, name, value)
+
+
+_FITTED = ("stages", "services", "notes")
+
+
+def _fitted(spec: ContextSpec) -> dict[str, Any]:
+    """What nobody wrote, in proportion to a smaller `most`, and to the room that is left for a prompt."""
+    fitted: dict[str, Any] = {}
+    services, notes = spec.services, spec.notes
+    if isinstance(services, _Usual):
+        services = fitted["services"] = {
+            name: msgspec.structs.replace(one, headroom=_part(one.headroom, spec.most)) for name, one in services.items()
+        }
+    room = spec.most - max((one.headroom for one in services.values()), default=0)
+    if isinstance(notes, _Usual):
+        notes = fitted["notes"] = max(FEWEST_NOTES, min(_part(USUAL_NOTES, spec.most), (room - 1) // 4))
+    if isinstance(spec.stages, _Usual):
+        # Whoever writes notes wants to have texts read in pieces.
+        chunked = not isinstance(spec.notes, _Usual) or 2 * notes < room
+        fitted["stages"] = _fitting_stages(list(spec.stages), spec.most, chunked=chunked)
+    return fitted
+
+
+def _part(usual: int, most: int) -> int:
+    """A figure that belongs to the usual `most`, for a smaller one."""
+    return usual * min(most, USUAL_MOST) // USUAL_MOST
+
+
+def _fitting_stages(usual: list[StageSpec], most: int, *, chunked: bool) -> list[StageSpec]:
+    """The usual stages; without the last one where there is no room to read in pieces, and without those that would be empty."""
+    parts = [(stage, _part(stage.below, most)) for stage in usual if stage.below is not None]
+    stages = [msgspec.structs.replace(stage, below=part) for stage, part in parts if part >= 1]
+    if chunked:
+        return [*stages, usual[-1]]
+    return [*stages[:-1], msgspec.structs.replace(usual[-2], below=None)]
 
 
 def tokenizer_faults(spec: TokenizerSpec, engine: str) -> Iterator[Fault]:
@@ -118,16 +193,31 @@ def tokenizer_faults(spec: TokenizerSpec, engine: str) -> Iterator[Fault]:
 
 def context_faults(spec: ContextSpec, models: frozenset[str] | None = None) -> Iterator[Fault]:
     """Stages that rise and leave no gap, services that leave room for a prompt; with `models`, names that are of the route."""
-    yield from _stage_faults(spec, models)
+    for part in (_stage_faults(spec, models), _headrooms(spec), _service(spec), _notes(spec)):
+        yield from judged(part)
+
+
+def _headrooms(spec: ContextSpec) -> Iterator[Fault]:
     for name, service in spec.services.items():
         if service.headroom >= spec.most:
             said = f"leaves no room for a prompt: the most is {spec.most}"
             yield Fault(("spec", "context", "services", name, "headroom"), said, "lower it, or raise most")
+
+
+def _service(spec: ContextSpec) -> Iterator[Fault]:
     if spec.service is not None and spec.service not in spec.services:
-        yield Fault(("spec", "context", "service"), f"{quoted(spec.service)} is not among the services")
+        hint = did_you_mean(spec.service, spec.services)
+        yield Fault(("spec", "context", "service"), f"{quoted(spec.service)} is not among the services", hint)
+
+
+def _notes(spec: ContextSpec) -> Iterator[Fault]:
     if spec.oversize == "split" or any(stage.kind == "chunked" for stage in spec.stages):
         room = spec.most - max((service.headroom for service in spec.services.values()), default=0)
         if 2 * spec.notes >= room > 0:
+            if spec.notes <= FEWEST_NOTES:
+                said = f"leaves {room} tokens for a prompt beside the largest headroom: too few to read in pieces"
+                yield Fault(("spec", "context", "most"), said, "raise it, or do not split")
+                return
             said = f"fill most of what is left for a prompt ({room} tokens) beside the largest headroom"
             yield Fault(("spec", "context", "notes"), said, "lower them")
 

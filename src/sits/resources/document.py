@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from sits.resources.problem import Path, quoted
+from sits.resources.unread import UNREAD
 
 MAX_DEPTH = 64
 MAX_VALUES = 200_000
@@ -18,6 +19,15 @@ MAX_VALUES = 200_000
 
 Mark = tuple[int, int]
 """Line and column, both from 1."""
+
+
+class Blot(msgspec.Struct, frozen=True):
+    """A value that could not be read, where the rest of the text could; `UNREAD` stands in its place."""
+
+    path: Path
+    mark: Mark
+    message: str
+    hint: str = ""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -28,6 +38,8 @@ class Document(msgspec.Struct, frozen=True):
     """Where each value begins."""
     keys: dict[Path, Mark]
     """Where the key of each mapping entry begins."""
+    blots: tuple[Blot, ...] = ()
+    """What in it could not be read."""
 
     def where(self, path: Path, *, at_key: bool = False) -> Mark:
         """The place of `path`, or of the nearest thing around it that was written."""
@@ -53,6 +65,13 @@ class Scalar(msgspec.Struct, frozen=True, gc=False):
 
     value: Any
     mark: Mark
+    wrong: NotReadable | None = None
+    """Why it could not be read; its value is `UNREAD` then."""
+
+
+def blotted(error: NotReadable, mark: Mark) -> Scalar:
+    """A leaf that could not be read, so that what stands around it can."""
+    return Scalar(UNREAD, mark, error)
 
 
 class Sequence(msgspec.Struct):
@@ -101,23 +120,27 @@ class _Budget:
 
 def _document(node: Node, budget: _Budget) -> Document:
     document = Document(None, {}, {})
-    value = _build(node, (), document, budget)
-    return Document(value, document.marks, document.keys)
+    blots: dict[Mark, Blot] = {}
+    value = _build(node, (), document, budget, blots)
+    return Document(value, document.marks, document.keys, tuple(blots.values()))
 
 
-def _build(node: Node, path: Path, document: Document, budget: _Budget) -> Any:
+def _build(node: Node, path: Path, document: Document, budget: _Budget, blots: dict[Mark, Blot]) -> Any:
     budget.spend(node.mark)
     if len(path) > MAX_DEPTH:
         raise NotReadable(node.mark, f"nested more than {MAX_DEPTH} levels deep", "flatten it")
     document.marks[path] = node.mark
     if isinstance(node, Scalar):
+        if node.wrong is not None:
+            # By its place: an alias brings it to several, and it is to be mended in one.
+            blots.setdefault(node.wrong.mark, Blot(path, node.wrong.mark, node.wrong.message, node.wrong.hint))
         return node.value
     if isinstance(node, Sequence):
-        return [_build(item, (*path, i), document, budget) for i, item in enumerate(node.items)]
+        return [_build(item, (*path, i), document, budget, blots) for i, item in enumerate(node.items)]
     made: dict[str, Any] = {}
     for key, (mark, child) in _flattened(node, budget).items():
         document.keys[(*path, key)] = mark
-        made[key] = _build(child, (*path, key), document, budget)
+        made[key] = _build(child, (*path, key), document, budget, blots)
     return made
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from sits.resources.problem import Fault, quoted
+from sits.resources.problem import Fault, Path, quoted
+from sits.resources.unread import UNREAD, judged
 from sits.resources.vocabulary import Metadata, Name, Spec
 
 Example = Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
@@ -65,23 +66,40 @@ def examples_of(spec: DomainSpec) -> list[str]:
 
 def domain_faults(domain: Domain) -> Iterator[Fault]:
     """Enough examples and not too many, none twice, none that is said to be none; a name that is not taken."""
-    spec = domain.spec
+    seen: set[str] = set()
+    for part in (_named(domain), _enough(domain.spec), _examples(domain.spec, seen), _unlike(domain.spec, seen)):
+        yield from judged(part)
+
+
+def _named(domain: Domain) -> Iterator[Fault]:
     if domain.metadata.name == UNKNOWN:
         yield Fault(("metadata", "name"), "'unknown' is what a request of no domain is called", "choose another name")
-    listed = examples_of(spec)
-    if not FEWEST <= len(listed) <= MOST:
-        yield Fault(("spec", "examples"), f"has {len(listed)} examples; from {FEWEST} to {MOST} are taken", at_key=True)
-    seen: set[str] = set()
+
+
+def _enough(spec: DomainSpec) -> Iterator[Fault]:
+    count = len(examples_of(spec))
+    if not FEWEST <= count <= MOST:
+        yield Fault(("spec", "examples"), f"has {count} examples; from {FEWEST} to {MOST} are taken", at_key=True)
+
+
+def _examples(spec: DomainSpec, seen: set[str]) -> Iterator[Fault]:
     parts = spec.examples.items() if isinstance(spec.examples, dict) else [(None, spec.examples)]
     for language, part in parts:
-        for index, example in enumerate(part):
-            where = ("spec", "examples", index) if language is None else ("spec", "examples", language, index)
-            plain = example.strip().casefold()
-            if not plain:
-                yield Fault(where, "is blank")
-            elif plain in seen:
-                yield Fault(where, f"{quoted(example)} is there twice", "remove one")
-            seen.add(plain)
+        for index, example in enumerate(() if part is UNREAD else part):
+            where: Path = ("spec", "examples", index) if language is None else ("spec", "examples", language, index)
+            yield from judged(_example(example, where, seen))
+
+
+def _example(example: str, where: Path, seen: set[str]) -> Iterator[Fault]:
+    plain = example.strip().casefold()
+    if not plain:
+        yield Fault(where, "is blank")
+    elif plain in seen:
+        yield Fault(where, f"{quoted(example)} is there twice", "remove one")
+    seen.add(plain)
+
+
+def _unlike(spec: DomainSpec, seen: set[str]) -> Iterator[Fault]:
     for index, example in enumerate(spec.unlike):
-        if example.strip().casefold() in seen:
+        if example is not UNREAD and example.strip().casefold() in seen:
             yield Fault(("spec", "unlike", index), f"{quoted(example)} is an example of the domain, too", "decide")

@@ -6,13 +6,22 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from sits.resources.vocabulary import Count, Metadata, Name, Positive, Spec
+from sits.resources.vocabulary import Count, Figure, Metadata, Name, NotNegative, Positive, Spec
 
 Probability = Annotated[float, msgspec.Meta(gt=0, le=1)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 Byte = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 Status = Annotated[int, msgspec.Meta(ge=200, le=599)]
-FieldName = Annotated[str, msgspec.Meta(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$(?!\n)")]
+FieldName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$(?!\n)",
+        description="the name of a header: ASCII letters, digits and ! # $ % & ' * + . ^ _ ` | ~ -, 100 characters at the most",
+    ),
+]
+LoadName = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,40}$(?!\n)", description="1 to 40 ASCII letters, digits, _ and -"),
+]
 FaultType = Literal[
     "latency", "error", "refuse", "reset", "truncate", "garbage", "stall", "trickle", "kill", "header_loss", "clock_skew",
     "store_outage", "bus_outage", "partition", "control_plane", "reload_failure", "dns",
@@ -27,7 +36,7 @@ class Probe(Spec, frozen=True):
     """A question to `/metrics` and to what the clients saw, over a phase of the run: docs/chaos.md has the language."""
     is_: Comparison = msgspec.field(name="is")
     """How it is compared."""
-    value: float
+    value: Figure
     """With what."""
     name: str | None = None
     """What it is about, in words."""
@@ -68,7 +77,7 @@ class Load(Spec, frozen=True):
 
     route: Name
     """What is asked for."""
-    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,40}$(?!\n)")] | None = None
+    name: LoadName | None = None
     """What figures call it (the label `load`); the route when not given."""
     concurrency: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 8
     """Clients at once; each asks again as soon as it has its answer."""
@@ -180,7 +189,7 @@ class CutConfig(Spec, frozen=True):
     """Bytes of the answer before it happens. By `at: proxy` the head of the answer counts, by `at: client` only the body does."""
     at_most_byte: Byte | None = None
     """Drawn between the two."""
-    after_tokens: Annotated[int, msgspec.Meta(ge=-1)] = 0
+    after_tokens: Annotated[int, msgspec.Meta(ge=-1, le=10**15)] = 0
     """For `at: server`: tokens of the answer before it happens; 0 after the head, -1 before it."""
 
 

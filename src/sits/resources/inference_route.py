@@ -43,9 +43,11 @@ _USUAL_WEIGHT = 100
 class Foreign(Exception):
     """It cannot be read as a Route; `faults` say where and why."""
 
-    def __init__(self, faults: list[Fault]) -> None:
+    def __init__(self, faults: list[Fault], route: dict[str, Any] | None) -> None:
         super().__init__("; ".join(fault.message for fault in faults))
         self.faults = faults
+        self.route = route
+        """The Route that it says without them, where it would say one: they are only keys without a meaning here."""
 
 
 def as_route(value: Mapping[str, Any], moved: dict[Path, Path] | None = None) -> dict[str, Any]:
@@ -58,13 +60,14 @@ def as_route(value: Mapping[str, Any], moved: dict[Path, Path] | None = None) ->
     reading = _Reading({} if moved is None else moved)
     reading.known(value, (), {"apiVersion", "kind", "metadata", "spec", "status"})
     spec = reading.spec(value.get("spec"), ("spec",))
-    if reading.faults:
-        raise Foreign(reading.faults)
     metadata = value.get("metadata")
     kept = (
         {key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata} if isinstance(metadata, dict) else {}
     )
-    return {"apiVersion": "sits/v1", "kind": "Route", "metadata": kept, "spec": spec}
+    route = {"apiVersion": "sits/v1", "kind": "Route", "metadata": kept, "spec": spec}
+    if reading.faults:
+        raise Foreign(reading.faults, None if reading.garbled else route)
+    return route
 
 
 Listed = list[tuple[dict[str, Any], Path]]
@@ -74,6 +77,8 @@ Listed = list[tuple[dict[str, Any], Path]]
 class _Reading:
     def __init__(self, moved: dict[Path, Path]) -> None:
         self.faults: list[Fault] = []
+        self.garbled = False
+        """Whether something could not be read that has a meaning."""
         self._moved = moved
 
     def spec(self, value: Any, at: Path) -> dict[str, Any]:
@@ -92,7 +97,8 @@ class _Reading:
         if rules := self._list(fields.get("rules"), (*at, "rules")):
             route["rules"] = [self._rule(rule, (*at, "rules", index), index) for index, rule in enumerate(rules)]
         self._rest(fields, at, route)
-        if not listed:
+        self.garbled |= not listed
+        if not listed and not self.faults:
             self._fault(at, "names no backend", "give `backends`, `defaultBackend` or a `selector`")
         return route
 
@@ -295,6 +301,7 @@ class _Reading:
                 self.faults.append(Fault((*at, str(key)), f"has no meaning in an {KIND} that is read here", hint, at_key=True))
 
     def _fault(self, at: Path, message: str, hint: str = "") -> None:
+        self.garbled = True
         self.faults.append(Fault(at, message, hint))
 
 

@@ -15,6 +15,7 @@ from sits.resources.document import (
     NotReadable,
     Scalar,
     Sequence,
+    blotted,
     documents,
     duplicate_key,
     finite,
@@ -88,16 +89,23 @@ class _Reader:
         if number is not None and number.group():
             self._at = number.end()
             text = number.group()
-            return Scalar(finite(text, mark) if number.group(1) or number.group(2) else whole(text, mark), mark)
+            try:
+                return Scalar(finite(text, mark) if number.group(1) or number.group(2) else whole(text, mark), mark)
+            except NotReadable as error:
+                return blotted(error, mark)
         word = _WORD.match(self._text, self._at)
         if word is not None and word.group() in _WORDS:
             self._at = word.end()
             return Scalar(_WORDS[word.group()], mark)
         if not self._peek():
             raise NotReadable(mark, "the text ends where a value should be", "close what was opened")
-        raise NotReadable(
+        wrong = NotReadable(
             mark, "not a JSON value", "JSON knows objects, arrays, numbers, true, false, null and text in double quotes"
         )
+        if word is None:
+            raise wrong
+        self._at = word.end()
+        return blotted(wrong, mark)
 
     def _string(self) -> str:
         start = self._at
@@ -140,14 +148,17 @@ class _Reader:
                     key_mark, "a key in double quotes should be here", "JSON allows no comments and no trailing commas"
                 )
             key = self._string()
-            if key in made.entries:
-                raise duplicate_key(key, key_mark, made.entries[key][0])
             self._skip()
             if self._peek() != ":":
                 raise NotReadable(self._mark(), "a `:` should be here", 'write "key": value')
             self._at += 1
             self._skip()
-            made.entries[key] = (key_mark, self._value(depth + 1))
+            value = self._value(depth + 1)
+            if key in made.entries:
+                first = made.entries[key][0]
+                made.entries[key] = (first, blotted(duplicate_key(key, key_mark, first), key_mark))
+            else:
+                made.entries[key] = (key_mark, value)
             if self._closed("}"):
                 return made
 

@@ -46,6 +46,7 @@ from sits.resources.vocabulary import (
     LocalEngine,
     Metadata,
     Name,
+    Named,
     Positive,
     RemoteEngine,
     SecretRef,
@@ -130,7 +131,7 @@ class ModelSpec(Spec, frozen=True):
     """What it can be asked about and on what grounds: its semantic contract."""
     openapi: dict[str, Any] | None = None
     """OpenAPI document of the server, for a model that is more than a language model."""
-    adapters: list[str] = []
+    adapters: list[Named] = []
     """Names of adapters (LoRA) that the server has loaded for it."""
     context_window: Count | None = None
     """Tokens of prompt and answer together."""
@@ -138,7 +139,7 @@ class ModelSpec(Spec, frozen=True):
     """How the tokens of its prompts are counted; estimated when not given, where its engine has no way to say it."""
     cost: Cost = Cost()
     """What it costs to use."""
-    region: str | None = None
+    region: Named | None = None
     """Where it runs, as your cloud names it."""
     zone: str | None = None
     """Part of the region."""
@@ -303,7 +304,7 @@ class SettingsSpec(Spec, frozen=True):
     """How long live streams may go on after SIGTERM."""
     sse_keep_alive_seconds: Positive = 15.0
     """A streaming client is sent a comment after that much silence, before the first content and after it."""
-    records: Count = 4096
+    records: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 4096
     """Decision records kept in memory."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe lines that are logged."""

@@ -50,6 +50,8 @@ def import_config(path: str | os.PathLike[str], environ: Mapping[str, str] | Non
         with open(file, "rb") as stream:
             text = decode(stream.read())
         documents = read_yaml(text)
+        if blots := [blot for document in documents for blot in document.blots]:
+            raise ConfigError([Problem(file, *blot.mark, shown(blot.path), blot.message, blot.hint) for blot in blots])
     except NotReadable as error:
         raise ConfigError([Problem(file, *error.mark, "", error.message, error.hint)]) from error
     except OSError as error:

@@ -10,6 +10,7 @@ import msgspec
 
 from sits.resources.problem import Fault, Path, did_you_mean, quoted
 from sits.resources.reliability import Action, Pressure, Priority, Trigger
+from sits.resources.vitals import balanced
 from sits.resources.vocabulary import Name
 
 Unit = Literal["share", "milliseconds", "requests"]
@@ -148,6 +149,8 @@ def _trigger_faults(trigger: Trigger) -> Iterator[Fault]:
     if trigger.metric.startswith(QUERY):
         if not trigger.metric.removeprefix(QUERY).strip():
             yield Fault((*path, "metric"), "no query follows", f"write {QUERY}max(DCGM_FI_DEV_GPU_UTIL)")
+        else:
+            yield from balanced(trigger.metric.removeprefix(QUERY), (*path, "metric"))
     elif (found := metric_of(trigger.metric)) is None:
         name, _, model = trigger.metric.partition(":")
         if model and metric_of(name) is not None:

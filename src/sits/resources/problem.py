@@ -40,6 +40,11 @@ class ConfigError(Exception):
         return "\n".join([f"{len(self.problems)} problems:", *(f"  {problem}" for problem in self.problems)])
 
 
+def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """By file and place, each once."""
+    return tuple(sorted(set(problems), key=lambda one: (one.file, one.line, one.column, one.path, one.message)))
+
+
 class Fault(msgspec.Struct, frozen=True):
     """A problem of one resource, before it is known where that resource was written."""
 

@@ -6,20 +6,22 @@ import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from sits.resources.anchor import anchored, written
-from sits.resources.checks import resource_faults
+from sits.resources.checks import faults_in_part, resource_faults
 from sits.resources.conform import faults
 from sits.resources.document import Document, NotReadable
 from sits.resources.inference_route import KIND as INFERENCE_ROUTE
 from sits.resources.inference_route import Foreign, as_route
 from sits.resources.json_text import read_json
 from sits.resources.kinds import KINDS, Resource
+from sits.resources.partly import partly
 from sits.resources.problem import ConfigError, Fault, Path, Problem, did_you_mean, quoted, shown
+from sits.resources.unread import UNREAD, Unread
 from sits.resources.yaml_text import read_yaml
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -79,6 +81,13 @@ class Declared(msgspec.Struct, frozen=True):
         return _problem(fault, self.file, self.document, self.prefix)
 
 
+class Lost(msgspec.Struct, frozen=True):
+    """A resource of which nothing is known but that it is there; empty: not even that, so there may be any number of any kind."""
+
+    kind: str = ""
+    name: str = ""
+
+
 class Reading(msgspec.Struct, frozen=True):
     """What a look at the files gave."""
 
@@ -88,6 +97,10 @@ class Reading(msgspec.Struct, frozen=True):
     """Of names, sizes and times: equal as long as no file was touched."""
     base: pathlib.Path | None = None
     """What the paths of resources are relative to that come from no file: the folder of the configuration."""
+    partial: tuple[Declared, ...] = ()
+    """Resources with faults of shape, `UNREAD` where these are: only to look for further faults, here and in others."""
+    lost: tuple[Lost, ...] = ()
+    """What could not be read at all."""
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
@@ -98,20 +111,22 @@ def read(path: str | os.PathLike[str]) -> Reading:
     root = pathlib.Path(path)
     mark = fingerprint(root)
     base = (root if root.is_dir() else root.parent).absolute()
-    declared: list[Declared] = []
-    problems: list[Problem] = []
     try:
         paths = _files(root)
     except OSError as error:
-        return Reading((), (_cannot_read(root, error),), mark)
+        return Reading((), (_cannot_read(root, error),), mark, lost=(Lost(),))
     if len(paths) > MAX_FILES:
         message = f"{len(paths)} files; {MAX_FILES} are read at the most"
-        return Reading((), (Problem(str(root), 0, 0, "", message, "put several resources into one file"),), mark)
-    for file in paths:
-        found, wrong = _read_file(file, base)
-        declared += found
-        problems += wrong
-    return Reading(tuple(declared), tuple(problems), mark, base)
+        return Reading((), (Problem(str(root), 0, 0, "", message, "put several resources into one file"),), mark, lost=(Lost(),))
+    readings = [_read_file(file, base) for file in paths]
+    return Reading(
+        tuple(one for reading in readings for one in reading.declared),
+        tuple(one for reading in readings for one in reading.problems),
+        mark,
+        base,
+        tuple(one for reading in readings for one in reading.partial),
+        tuple(one for reading in readings for one in reading.lost),
+    )
 
 
 def read_text(text: str, file: str, base: pathlib.Path | None = None) -> Reading:
@@ -119,19 +134,17 @@ def read_text(text: str, file: str, base: pathlib.Path | None = None) -> Reading
     try:
         documents = read_json(text) if file.endswith(".json") else read_yaml(text)
     except NotReadable as error:
-        return Reading((), (Problem(file, *error.mark, "", error.message, error.hint),))
-    declared: list[Declared] = []
-    problems: list[Problem] = []
+        return _unreadable(Problem(file, *error.mark, "", error.message, error.hint))
+    found = _Found(file, base)
     for document in documents:
         for value, prefix in _resources(document.value):
-            found, wrong = _resource(value, file, document, prefix, base)
-            if found is not None:
-                declared.append(found)
-            problems += wrong
-            if len(problems) > MAX_PROBLEMS:
+            found.add(value, document, prefix)
+            if len(found.problems) > MAX_PROBLEMS:
                 more = Problem(file, *document.where(prefix), "", "too many problems to go on", "mend those above first")
-                return Reading(tuple(declared), (*problems[:MAX_PROBLEMS], more))
-    return Reading(tuple(declared), tuple(problems))
+                found.problems[MAX_PROBLEMS:] = [more]
+                found.lost.append(Lost())
+                return found.reading()
+    return found.reading()
 
 
 def read_value(value: Any, source: str = "(request)") -> Declared:
@@ -140,10 +153,11 @@ def read_value(value: Any, source: str = "(request)") -> Declared:
     Raises:
         ConfigError: every problem of it.
     """
-    declared, problems = _resource(value, source, None, ())
-    if declared is None or problems:
-        raise ConfigError(problems)
-    return declared
+    found = _Found(source, None)
+    found.add(value, None, ())
+    if found.problems:
+        raise ConfigError(found.problems)
+    return found.declared[0]
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
@@ -163,10 +177,10 @@ def _files(root: pathlib.Path) -> list[pathlib.Path]:
     if not root.is_dir():
         root.stat()
         return [root]
-    return sorted(_below(root, {os.path.realpath(root)}))
+    return sorted(_inside(root, {os.path.realpath(root)}))
 
 
-def _below(folder: pathlib.Path, seen: set[str]) -> Iterator[pathlib.Path]:
+def _inside(folder: pathlib.Path, seen: set[str]) -> Iterator[pathlib.Path]:
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
@@ -175,27 +189,31 @@ def _below(folder: pathlib.Path, seen: set[str]) -> Iterator[pathlib.Path]:
             real = os.path.realpath(entry)
             if real not in seen:
                 seen.add(real)
-                yield from _below(entry, seen)
+                yield from _inside(entry, seen)
         elif entry.suffix in SUFFIXES:
             yield entry
 
 
-def _read_file(file: pathlib.Path, base: pathlib.Path) -> tuple[Iterable[Declared], Iterable[Problem]]:
+def _unreadable(problem: Problem) -> Reading:
+    """Of a whole file."""
+    return Reading((), (problem,), lost=(Lost(),))
+
+
+def _read_file(file: pathlib.Path, base: pathlib.Path) -> Reading:
     try:
         if not file.is_file():
-            return (), (Problem(str(file), 0, 0, "", "not a file that can be read", "remove it, or mend the link"),)
+            return _unreadable(Problem(str(file), 0, 0, "", "not a file that can be read", "remove it, or mend the link"))
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        return (), (_cannot_read(file, error),)
+        return _unreadable(_cannot_read(file, error))
     if len(data) > MAX_BYTES:
-        return (), (Problem(str(file), 0, 0, "", f"larger than {MAX_BYTES // 1024} KiB", "split it into several files"),)
+        return _unreadable(Problem(str(file), 0, 0, "", f"larger than {MAX_BYTES // 1024} KiB", "split it into several files"))
     try:
         text = decode(data)
     except NotReadable as error:
-        return (), (Problem(str(file), *error.mark, "", error.message, error.hint),)
-    reading = read_text(text, str(file), base)
-    return reading.declared, reading.problems
+        return _unreadable(Problem(str(file), *error.mark, "", error.message, error.hint))
+    return read_text(text, str(file), base)
 
 
 def decode(data: bytes) -> str:
@@ -228,30 +246,87 @@ def _resources(value: Any) -> Iterator[tuple[Any, Path]]:
         yield value, ()
 
 
-def _resource(
-    value: Any, file: str, document: Document | None, prefix: Path, base: pathlib.Path | None = None
-) -> tuple[Declared | None, list[Problem]]:
-    if _is_plain_pressure(value):
-        value, document = _as_pressure(value), _as_spec(document, prefix)
-    elif isinstance(value, dict) and value.get("kind") == INFERENCE_ROUTE:
+class _Found:
+    """What is found in one text; `add` is called for each resource in it."""
+
+    def __init__(self, file: str, base: pathlib.Path | None) -> None:
+        self.declared: list[Declared] = []
+        self.partial: list[Declared] = []
+        self.lost: list[Lost] = []
+        self.problems: list[Problem] = []
+        self._file = file
+        self._base = base
+
+    def reading(self) -> Reading:
+        return Reading(
+            tuple(self.declared), tuple(self.problems), partial=tuple(self.partial), lost=tuple(dict.fromkeys(self.lost))
+        )
+
+    def add(self, value: Any, document: Document | None, prefix: Path) -> None:
+        """A resource, its faults of shape, and those of its rules that can be judged in spite of them."""
+        blots = [blot for blot in document.blots if blot.path[: len(prefix)] == prefix] if document is not None else []
+        self.problems += [Problem(self._file, *blot.mark, shown(blot.path), blot.message, blot.hint) for blot in blots]
+        if _is_plain_pressure(value):
+            value, document = _as_pressure(value), _as_spec(document, prefix)
+            blots = [msgspec.structs.replace(blot, path=(*prefix, "spec", *blot.path[len(prefix) :])) for blot in blots]
+        elif isinstance(value, dict) and value.get("kind") is not UNREAD and value.get("kind") == INFERENCE_ROUTE:
+            self._foreign(value, document, prefix, bool(blots))
+            return
+        self._typed(value, document, prefix, [blot.path[len(prefix) :] for blot in blots])
+
+    def _foreign(self, value: dict[str, Any], document: Document | None, prefix: Path, blotted: bool) -> None:
         moved: dict[Path, Path] = {}
+        left: list[Fault] = []
+        route: dict[str, Any] | None
         try:
-            value = as_route(value, moved)
+            route = as_route(value, moved)
         except Foreign as error:
-            return None, [_problem(fault, file, document, prefix) for fault in error.faults]
-        document = _as_written(document, prefix, moved)
-    kind = _kind(value)
-    if isinstance(kind, Fault):
-        return None, [_problem(kind, file, document, prefix)]
-    found = faults(value, kind)
-    if found:
-        return None, [_problem(fault, file, document, prefix) for fault in found]
-    try:
-        resource: Resource = msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        return None, [_problem(Fault((), str(error)), file, document, prefix)]
-    declared = Declared(resource, file, document, prefix, base)
-    return declared, [declared.problem(fault) for fault in resource_faults(resource)]
+            route, left = error.route, error.faults
+        except Unread:
+            route = None
+        self._tell(left, document, prefix)
+        if route is None or blotted:
+            self._lose("Route", value)
+        else:
+            self._typed(route, _as_written(document, prefix, moved), prefix, [], [fault.path for fault in left])
+
+    def _typed(self, value: Any, document: Document | None, prefix: Path, blotted: list[Path], left: Sequence[Path] = ()) -> None:
+        """`left`: what in it was left out, because it has no meaning; what holds it is not judged."""
+        kind = _kind(value)
+        if isinstance(kind, Fault):
+            if not any(path in ((), kind.path) for path in blotted):
+                self._tell([kind], document, prefix)
+            self._lose("", value)
+            return
+        shape = [fault for fault in faults(value, kind) if not _around(fault.path, left)]
+        self._tell(shape, document, prefix)
+        if not shape and not blotted and not left:
+            try:
+                resource: Resource = msgspec.convert(value, kind)
+            except msgspec.ValidationError as error:
+                # A test holds that there is none; should it be wrong, this is better than no word at all.
+                self._tell([Fault((), f"cannot be used: {error}")], document, prefix)
+                self._lose(kind.__name__, value)
+                return
+            self.declared.append(Declared(resource, self._file, document, prefix, self._base))
+            self._tell(resource_faults(resource), document, prefix)
+            return
+        made = partly(value, kind, shape)
+        if made is UNREAD:
+            self._lose(kind.__name__, value)
+            return
+        self.partial.append(Declared(made, self._file, document, prefix, self._base))
+        known = {*(fault.path for fault in shape), *blotted}
+        found = [fault for fault in faults_in_part(made) if not _below(fault.path, known) and not _around(fault.path, left)]
+        self._tell(found, document, prefix)
+
+    def _tell(self, found: Iterable[Fault], document: Document | None, prefix: Path) -> None:
+        self.problems += [_problem(fault, self._file, document, prefix) for fault in found]
+
+    def _lose(self, kind: str, value: Any) -> None:
+        metadata = value.get("metadata") if isinstance(value, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        self.lost.append(Lost(kind, name if isinstance(name, str) else ""))
 
 
 def _is_plain_pressure(value: Any) -> bool:
@@ -311,12 +386,24 @@ def _kind(value: Any) -> type[Resource] | Fault:
     if not isinstance(value, dict):
         return Fault((), "not a resource: a mapping with `kind`, `metadata` and `spec` should be here")
     name = value.get("kind")
+    if name is UNREAD:
+        return Fault(("kind",), "could not be read")
     if name is None:
         return Fault((), "`kind` is missing", f"one of {', '.join(KINDS)}")
     if not isinstance(name, str) or name not in KINDS:
         hint = did_you_mean(name, KINDS) if isinstance(name, str) else ""
         return Fault(("kind",), f"unknown kind {quoted(name)}", hint or f"one of {', '.join(KINDS)}")
     return KINDS[name]
+
+
+def _below(path: Path, places: set[Path]) -> bool:
+    """Whether it is one of these places, or in one of them."""
+    return any(path[:size] in places for size in range(len(path) + 1))
+
+
+def _around(path: Path, places: Sequence[Path]) -> bool:
+    """Whether one of these places is in it."""
+    return any(place[: len(path)] == path for place in places)
 
 
 def _problem(fault: Fault, file: str, document: Document | None, prefix: Path) -> Problem:

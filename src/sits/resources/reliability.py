@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from sits.resources.vocabulary import Budget, Count, Metadata, Name, Positive, Spec
+from sits.resources.vocabulary import Budget, Count, Figure, Metadata, Name, NotNegative, Positive, Spec
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 Priority = Literal["P0", "P1", "P2"]
 
 
@@ -227,11 +226,11 @@ class Trigger(Spec, frozen=True):
 
     metric: str
     """What is watched; docs/pressure.md has the list. `prometheus:QUERY` asks the server of Settings."""
-    threshold: float
+    threshold: Figure
     """Acts above it."""
     duration_seconds: NotNegative = msgspec.field(default=0.0, name="duration_seconds")
     """For so long without a break."""
-    release: float | None = None
+    release: Figure | None = None
     """Ends below this; nine tenths of the threshold when not given."""
     release_seconds: NotNegative | None = msgspec.field(default=None, name="release_seconds")
     """For so long without a break; as `duration_seconds` when not given."""

@@ -101,7 +101,12 @@ def resource_page() -> str:
         "by `---`; JSON files hold one, or a list. Names on the wire are camelCase. Secrets are references, `env:NAME` or",
         "`file:PATH`; relative paths are relative to the file that names them.",
         "",
-        "`sits validate PATH` checks a file or a folder, `sits schema` prints the JSON Schema.",
+        "Names are of ASCII letters, digits and `. _ : / @ -`, since they travel in headers. What people shall read, in",
+        "whatever script, goes into `description` (of Models and Domains), values of labels, and annotations; what clients",
+        "say of themselves (regions, adapters, scopes) may be in any script too.",
+        "",
+        "`sits validate PATH` checks a file or a folder: every problem at once, by file and line, and warnings for what can",
+        "be used and has no effect (`--strict` fails for these too). `sits schema` prints the JSON Schema.",
     ]
     shown: set[type] = set()
     for kind in KINDS.values():
@@ -149,7 +154,12 @@ def _default(default: Any, factory: Any) -> str:
         default = factory()
     if default is None:
         return "—"
-    written = msgspec.json.encode(default).decode().replace("|", "\\|")
+    # Of classes of its own are defaults that are to be told from what was written.
+    written = (
+        msgspec.json.encode(int(default) if isinstance(default, int) and type(default) is not bool else default)
+        .decode()
+        .replace("|", "\\|")
+    )
     return f"`{written}`"
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 
+from sits.resources.problem import Fault, Path, quoted
 from sits.resources.vocabulary import Count, Name, Positive, Spec
 
 
@@ -41,3 +44,23 @@ class SemanticSpec(Spec, frozen=True):
     """What answers may be made from."""
     embedding: EmbeddingClause | None = None
     """Which vectors go with it."""
+
+
+def semantic_faults(spec: SemanticSpec) -> Iterator[Fault]:
+    """What no request can say, so that the clause would never hold."""
+    at: Path = ("spec", "semantics")
+    for index, scope in enumerate(spec.grounding.scopes if spec.grounding is not None else ()):
+        if "," in scope or not scope.strip() or scope != scope.strip():
+            message = f"{quoted(scope)} is nothing that a request can name: its scopes are separated by commas"
+            yield Fault((*at, "grounding", "scopes", index), message, "write each scope by itself, without blanks around it")
+    if spec.embedding is None:
+        return
+    where: Path = (*at, "embedding")
+    model, version = spec.embedding.model, spec.embedding.version
+    if not re.fullmatch(r"[^@/\s][^@\s]*", model) or re.search(r"/[0-9]{1,6}$", model):
+        hint = "leave the version and the dimension to `version` and `dimension`"
+        yield Fault((*where, "model"), f"{quoted(model)} cannot be named in MODEL@VERSION/DIMENSION", hint)
+    if version is not None and not re.fullmatch(r"[^@/\s]+", version):
+        yield Fault(
+            (*where, "version"), f"{quoted(version)} cannot be named in MODEL@VERSION/DIMENSION", "leave @, / and blanks out"
+        )

@@ -26,17 +26,16 @@ import msgspec
 from sits.resources.anchor import needed
 from sits.resources.backends import members
 from sits.resources.checks import is_reference, resource_faults
-from sits.resources.checks_choosing import matches_of
-from sits.resources.checks_embedding import embedding
-from sits.resources.choosing import Backend, Match
-from sits.resources.domains import UNKNOWN, Domain
+from sits.resources.domains import Domain
 from sits.resources.keys import Key
 from sits.resources.kinds import Model, Resource, Route, Settings, SettingsSpec
 from sits.resources.plain import plain
-from sits.resources.problem import ConfigError, Fault, Path, Problem, did_you_mean, nearest, quoted
-from sits.resources.reading import Declared, Reading
+from sits.resources.problem import ConfigError, Fault, Path, Problem, in_order, nearest
+from sits.resources.reading import Declared, Lost, Reading
+from sits.resources.relations import name_of, relations, twice
 from sits.resources.reliability import Pressure, Switch
 from sits.resources.secrets import SecretError, resolve
+from sits.resources.unread import UNREAD, Unread, judged
 
 Judge = Callable[["Snapshot"], "Iterable[tuple[str, str, Fault]]"]
 """Sees what only a whole snapshot shows: kind and name of a resource, and a fault in it."""
@@ -62,7 +61,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Everything declared at one moment. A request pins one and keeps it to its end."""
 
     version: int
-    """Counts up with each change that was taken; of this process."""
+    """Counts up with each change that was taken; of this gateway, not of its cluster."""
     hash: str
     models: Mapping[str, Model]
     routes: Mapping[str, Route]
@@ -119,21 +118,53 @@ def _compile(
 ) -> Snapshot:
     added = [_declared(resource, "(registered)", reading.base) for resource in registered]
     everything = [*reading.declared, *added]
+    seen = [*(_in_order([*reading.declared, *reading.partial]) if reading.partial else reading.declared), *added]
     # What was read from a file has been through these rules; a bare resource has not.
     problems = [d.problem(fault) for d in everything if d.document is None for fault in resource_faults(d.resource)]
-    problems += _twice(reading.declared, added)
-    problems += _relations(everything, whole=not reading.problems)
+    problems += twice(seen[: len(seen) - len(added)], added)
+    problems += relations(seen, reading.lost)
     if secrets:
-        problems += missing_secrets(everything)
-    if reading.problems or problems:
-        raise ConfigError(sorted({*reading.problems, *problems}, key=lambda p: (p.file, p.line, p.column, p.path, p.message)))
-    snapshot = _snapshot(everything, version)
+        problems += missing_secrets(seen)
+    sound = not reading.problems and not problems
+    snapshot = _snapshot(everything, version) if sound else None
     if judge is not None:
-        place = {(one.kind, one.name): one for one in everything}
-        found = [place[kind, name].problem(fault) for kind, name, fault in judge(snapshot)]
-        if found:
-            raise ConfigError(sorted(found, key=lambda p: (p.file, p.line, p.column, p.path, p.message)))
+        problems += _judged(judge, snapshot or _sketch(everything, seen), seen, reading.lost)
+    if snapshot is None or problems:
+        raise ConfigError(in_order([*reading.problems, *problems]))
     return snapshot
+
+
+def _in_order(declared: Sequence[Declared]) -> list[Declared]:
+    """As they were written: files as they were read, and within one as they stand in it."""
+    files = {name: number for number, name in enumerate(dict.fromkeys(sorted(one.file for one in declared)))}
+    place = {id(one): one.document.where(one.prefix) if one.document is not None else (0, 0) for one in declared}
+    return sorted(declared, key=lambda one: (files[one.file], place[id(one)]))
+
+
+def _judged(judge: Judge, snapshot: Snapshot, seen: Sequence[Declared], lost: Collection[Lost]) -> Iterator[Problem]:
+    if any(one.kind in ("", "Settings") for one in lost):
+        # Plugins come by Settings: without them, nobody knows what is there.
+        return
+    place = {(one.kind, name): one for one in seen if (name := name_of(one)) is not None}
+    for kind, name, fault in judged(judge(snapshot)):
+        yield place[kind, name].problem(fault)
+
+
+def _sketch(everything: Sequence[Declared], seen: Sequence[Declared]) -> Snapshot:
+    """A snapshot to judge by where none can be made: routes with what is known of them, and of the rest what is whole."""
+    models = {one.name: one.resource for one in everything if isinstance(one.resource, Model)}
+    domains = {one.name: one.resource for one in everything if isinstance(one.resource, Domain)}
+    routes = {name: one.resource for one in seen if isinstance(one.resource, Route) and (name := name_of(one)) is not None}
+    names = {name: Resolved(name, route, _members_known(route, models), ()) for name, route in routes.items()}
+    settings = next((one.resource.spec for one in seen if isinstance(one.resource, Settings)), SettingsSpec())
+    return Snapshot(0, "", models, routes, {}, settings, names, domains=domains)
+
+
+def _members_known(route: Route, models: Mapping[str, Model]) -> tuple[tuple[Model, float], ...]:
+    try:
+        return members([one for one in route.spec.backends if one.model is None or one.model in models], models)
+    except Unread:
+        return ()
 
 
 def _snapshot(everything: Sequence[Declared], version: int) -> Snapshot:
@@ -166,12 +197,20 @@ def missing_secrets(resources: Iterable[Declared]) -> list[Problem]:
     """A problem for each reference whose secret is not there."""
     problems = []
     for declared in resources:
-        for path, reference in _references(declared.anchored):
+        for path, reference in _references(_anchored(declared)):
             try:
                 resolve(reference)
             except SecretError as error:
                 problems.append(declared.problem(Fault(path, str(error), "set it, or skip this check with --no-secrets")))
     return problems
+
+
+def _anchored(declared: Declared) -> Resource:
+    """With paths made absolute; as it is, where one of them could not be read."""
+    try:
+        return declared.anchored
+    except (Unread, TypeError):
+        return declared.resource
 
 
 def absent(resources: Iterable[Declared]) -> list[Problem]:
@@ -189,159 +228,20 @@ def _declared(resource: Resource | Declared, file: str, base: pathlib.Path | Non
 
 
 def _references(resource: Resource) -> Iterator[tuple[Path, str]]:
-    if not isinstance(resource, Model):
-        return
-    if resource.spec.api_key is not None:
-        yield ("spec", "apiKey"), resource.spec.api_key
-    for name, value in resource.spec.headers.items():
-        if is_reference(value):
+    if isinstance(resource, Model):
+        yield from judged(_api_key(resource))
+        yield from judged(_header_values(resource))
+
+
+def _api_key(model: Model) -> Iterator[tuple[Path, str]]:
+    if model.spec.api_key is not None and model.spec.api_key is not UNREAD:
+        yield ("spec", "apiKey"), model.spec.api_key
+
+
+def _header_values(model: Model) -> Iterator[tuple[Path, str]]:
+    for name, value in model.spec.headers.items():
+        if value is not UNREAD and is_reference(value):
             yield ("spec", "headers", name), value
-
-
-def _twice(declared: Sequence[Declared], registered: Sequence[Declared]) -> Iterator[Problem]:
-    seen: dict[tuple[str, str], Declared] = {}
-    secrets: dict[str, Declared] = {}
-    ours = {id(d) for d in registered}
-    for one in (*declared, *registered):
-        name = "" if isinstance(one.resource, Settings) else one.name
-        first = seen.setdefault((one.kind, name), one)
-        if first is not one:
-            yield one.problem(_second(one, first, id(one) in ours and id(first) not in ours))
-        elif isinstance(one.resource, Key):
-            holder = secrets.setdefault(one.resource.spec.sha256, one)
-            if holder is not one:
-                message = f"the same secret as Key {quoted(holder.name)} ({holder.place})"
-                yield one.problem(Fault(("spec", "sha256"), message, "give each key a secret of its own"))
-
-
-def _second(one: Declared, first: Declared, redefined: bool) -> Fault:
-    if isinstance(one.resource, Settings):
-        return Fault((), f"Settings are declared already, at {first.place}", "there is at most one Settings resource")
-    path = ("metadata", "name")
-    if redefined:
-        message = f"{one.kind} {quoted(one.name)} is declared at {first.place}; a registered one may not redefine it"
-        return Fault(path, message, "register it under another name, or remove one of the two")
-    return Fault(path, f"{one.kind} {quoted(one.name)} is declared already, at {first.place}", "rename or remove one of them")
-
-
-def _relations(everything: Sequence[Declared], *, whole: bool) -> Iterator[Problem]:
-    """Faults between resources; a target that is not there is one only when everything could be read."""
-    models = {d.name: d for d in everything if isinstance(d.resource, Model)}
-    routes = {d.name: d for d in everything if isinstance(d.resource, Route)}
-    aliases: dict[str, Declared] = {}
-    for one in everything:
-        if isinstance(one.resource, Route):
-            yield from _route_relations(one, one.resource, models, routes, aliases, whole)
-    names = {*models, *routes, *aliases}
-    domains = {d.name for d in everything if isinstance(d.resource, Domain)}
-    known: dict[str, Collection[str]] = {"Model": models, "Route": routes, "Domain": domains}
-    for one in everything:
-        for path, name, kind in _references_of(one.resource):
-            if whole and name not in known[kind]:
-                yield one.problem(Fault(path, f"no {kind} {quoted(name)}", did_you_mean(name, known[kind])))
-        if isinstance(one.resource, Settings):
-            found = {name: d.resource for name, d in models.items() if isinstance(d.resource, Model)}
-            yield from map(one.problem, embedding(one.resource, found))
-        # A key that was stored may name models that come and go; one in a file is checked.
-        if isinstance(one.resource, Key) and one.document is not None:
-            for index, name in enumerate(one.resource.spec.models or ()):
-                if whole and name not in names:
-                    message = f"no model, route or alias {quoted(name)}"
-                    yield one.problem(Fault(("spec", "models", index), message, did_you_mean(name, names)))
-
-
-def _route_relations(
-    one: Declared,
-    route: Route,
-    models: Mapping[str, Declared],
-    routes: Mapping[str, Declared],
-    aliases: dict[str, Declared],
-    whole: bool,
-) -> Iterator[Problem]:
-    places: list[tuple[Path, list[Backend]]] = [(("spec", "backends"), route.spec.backends)]
-    places += [(("spec", "rules", i, "backends"), rule.backends) for i, rule in enumerate(route.spec.rules)]
-    backends: list[tuple[Path, str]] = [
-        ((*path, i, "model"), backend.model)
-        for path, listed in places
-        for i, backend in enumerate(listed)
-        if backend.model is not None
-    ]
-    fallbacks: list[tuple[Path, str]] = [(("spec", "fallbacks", i), name) for i, name in enumerate(route.spec.fallbacks)]
-    for path, name in (*backends, *fallbacks):
-        if name not in models and (whole or name in routes):
-            yield one.problem(Fault(path, _no_model(name, routes), did_you_mean(name, models)))
-    if one.name in models and all(backend.model != one.name for backend in route.spec.backends):
-        message = f"{quoted(one.name)} is a Model too ({models[one.name].place}) and not a backend of this Route"
-        yield one.problem(Fault(("metadata", "name"), message, "rename one, or make the model a backend"))
-    for index, alias in enumerate(route.spec.aliases):
-        holder = models.get(alias) or routes.get(alias) or aliases.get(alias)
-        if holder is not None:
-            what = "an alias of" if alias in aliases and alias not in models and alias not in routes else "the name of"
-            message = f"{quoted(alias)} is {what} {holder.kind} {quoted(holder.name)} ({holder.place})"
-            yield one.problem(Fault(("spec", "aliases", index), message, "choose another alias"))
-        else:
-            aliases[alias] = one
-
-
-def _references_of(resource: Resource) -> Iterator[tuple[Path, str, str]]:
-    """Where a resource names others that must be there (backends and fallbacks have more to say and are looked at apart)."""
-    spec: Path = ("spec",)
-    if isinstance(resource, Route):
-        yield from _domains_matched(resource)
-        yield from _models_preferred(resource)
-        if resource.spec.shadow is not None:
-            yield (*spec, "shadow", "model"), resource.spec.shadow.model, "Model"
-        if resource.spec.qos is not None and resource.spec.qos.replacement is not None:
-            yield (*spec, "qos", "replacement"), resource.spec.qos.replacement, "Model"
-        complexity = resource.spec.complexity
-        if complexity is not None and complexity.learning is not None and complexity.learning.judge is not None:
-            yield (*spec, "complexity", "learning", "judge", "model"), complexity.learning.judge.model, "Model"
-        if resource.spec.substitutes is not None:
-            for index, name in enumerate(resource.spec.substitutes.candidates):
-                yield (*spec, "substitutes", "candidates", index), name, "Model"
-    elif isinstance(resource, Switch):
-        yield (*spec, "from"), resource.spec.from_, "Model"
-        yield (*spec, "to"), resource.spec.to, "Model"
-        for index, name in enumerate(resource.spec.routes):
-            yield (*spec, "routes", index), name, "Route"
-    elif isinstance(resource, Pressure):
-        for index, name in enumerate(resource.spec.routes):
-            yield (*spec, "routes", index), name, "Route"
-    elif isinstance(resource, Model) and resource.spec.semantics is not None:
-        for index, name in enumerate(resource.spec.semantics.intents):
-            yield (*spec, "semantics", "intents", index), name, "Domain"
-    elif isinstance(resource, Settings) and resource.spec.embedder is not None:
-        yield (*spec, "embedder", "model"), resource.spec.embedder.model, "Model"
-    elif isinstance(resource, Domain):
-        for index, name in enumerate(resource.spec.prefers.models):
-            yield (*spec, "prefers", "models", index), name, "Model"
-
-
-def _models_preferred(route: Route) -> Iterator[tuple[Path, str, str]]:
-    if route.spec.complexity is not None:
-        for tier in ("tiny", "base", "heavy"):
-            one = getattr(route.spec.complexity.tiers, tier)
-            for index, name in enumerate(one.models if one is not None else ()):
-                yield ("spec", "complexity", "tiers", tier, "models", index), name, "Model"
-    if route.spec.context is not None:
-        for number, stage in enumerate(route.spec.context.stages):
-            for index, name in enumerate(stage.models):
-                yield ("spec", "context", "stages", number, "models", index), name, "Model"
-
-
-def _domains_matched(route: Route) -> Iterator[tuple[Path, str, str]]:
-    for number, rule in enumerate(route.spec.rules):
-        for place, match in enumerate(matches_of(rule)):
-            at: Path = ("match",) if isinstance(rule.match, Match) else ("match", place)
-            for index, name in enumerate(match.domain):
-                if name != UNKNOWN:
-                    yield ("spec", "rules", number, *at, "domain", index), name, "Domain"
-
-
-def _no_model(name: str, routes: Mapping[str, Declared]) -> str:
-    if name in routes:
-        return f"{quoted(name)} is a Route; a route names models only"
-    return f"no Model {quoted(name)}"
 
 
 def _names(models: Mapping[str, Model], routes: Mapping[str, Route], written: Mapping[str, Model]) -> dict[str, Resolved]:

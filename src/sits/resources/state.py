@@ -19,6 +19,7 @@ Address = Annotated[
         extra={"secret": True},
     ),
 ]
+_CLUSTER = "a lower case ASCII letter, then lower case ASCII letters, digits and _, 40 characters at the most"
 _PORTS: dict[str, tuple[frozenset[str], str]] = {
     "store": (
         frozenset(("memory", "sqlite", "redis", "rediss", "postgresql", "postgres")),
@@ -47,7 +48,7 @@ class Outage(Spec, frozen=True):
 class ClusterSpec(Spec, frozen=True):
     """Several gateways as one: they share configuration and registrations over the bus."""
 
-    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,39}$(?!\n)")] = "sits"
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,39}$(?!\n)", description=_CLUSTER)] = "sits"
     """Those of one name belong together; also what their data on shared servers begins with."""
     push: bool = True
     """Whether a change of this gateway's files is passed on to the others; without, it only takes what others push."""

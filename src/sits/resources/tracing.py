@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from sits.resources.headers import header_faults
 from sits.resources.problem import Fault, Path, quoted
 from sits.resources.vocabulary import Count, Spec
 
@@ -41,12 +42,13 @@ class TraceSpec(Spec, frozen=True):
     """Headers that are recorded beside those that rules, filters and scores look at: for a replay on rules that look at more."""
     megabytes: Count = 64
     """The size at which a file is full and the next one is begun."""
-    keep: Annotated[int, msgspec.Meta(ge=2)] = 16
+    keep: Annotated[int, msgspec.Meta(ge=2, le=10**6)] = 16
     """Files in the folder; the oldest are removed."""
 
 
 def trace_faults(spec: TraceSpec, where: Path) -> Iterator[Fault]:
     """Headers that must not be recorded."""
     for index, name in enumerate(spec.headers):
+        yield from header_faults(name, (*where, "headers", index))
         if name.lower() in SECRET_HEADERS:
             yield Fault((*where, "headers", index), f"{quoted(name)} carries credentials and is never recorded", "remove it")

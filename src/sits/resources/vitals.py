@@ -9,9 +9,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from sits.resources.problem import Fault, Path, did_you_mean, quoted
-from sits.resources.vocabulary import Spec
+from sits.resources.vocabulary import Figure, Spec
 
 Query = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
+_PATH = "a path: it begins with / and holds no spaces, in ASCII"
+_URL = "an http or https URL without spaces, in ASCII"
 OnNoData = Literal["healthy", "unhealthy", "keep"]
 
 
@@ -20,9 +22,9 @@ class VitalsSpec(Spec, frozen=True):
 
     off: bool = False
     """Do not ask."""
-    path: Annotated[str, msgspec.Meta(pattern=r"^/[!-~]*$(?!\n)", max_length=1000)] | None = None
+    path: Annotated[str, msgspec.Meta(pattern=r"^/[!-~]*$(?!\n)", max_length=1000, description=_PATH)] | None = None
     """Where it exposes metrics for Prometheus: `/metrics` when not given, for Ollama `/api/ps`."""
-    endpoint: Annotated[str, msgspec.Meta(pattern=r"^https?://[!-~]+$(?!\n)")] | None = None
+    endpoint: Annotated[str, msgspec.Meta(pattern=r"^https?://[!-~]+$(?!\n)", description=_URL)] | None = None
     """Base URL, where that is another one than the model's: Triton has its metrics at a port of their own. No credential is sent
     there."""
     every_seconds: Annotated[float, msgspec.Meta(ge=0.2, le=3600)] = 1.0
@@ -38,9 +40,9 @@ class HealthSpec(Spec, frozen=True):
     query: Query
     """PromQL. Within its strings `$model` (the name of the resource), `$upstream` (the server's own id), `$instance` (host:port
     of the endpoint), `$zone` and `$version` stand for what is declared."""
-    above: float | None = None
+    above: Figure | None = None
     """It is unwell while any of the values is greater."""
-    below: float | None = None
+    below: Figure | None = None
     """It is unwell while any of the values is smaller."""
     every_seconds: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 5.0
     """How often it is asked."""
@@ -52,6 +54,7 @@ class HealthSpec(Spec, frozen=True):
 
 VARIABLES = ("model", "upstream", "instance", "zone", "version")
 _QUOTES = "\"'`"
+_CLOSES = {"(": ")", "[": "]", "{": "}"}
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _MATCHES = re.compile(r"[=!]~\s*\Z")
 _META = re.compile(r"[\\.+*?()|\[\]{}^$]")
@@ -87,10 +90,11 @@ def filled(query: str, values: Mapping[str, str]) -> str:
 
 def query_faults(query: str, path: Path, known: Mapping[str, str]) -> Iterator[Fault]:
     """Strings that do not end, variables that are not known, or that stand where no value can be put safely."""
-    pieces = list(_pieces(query))
-    if pieces and pieces[-1].quote and not _closed(pieces[-1]):
-        yield Fault(path, f"a string that begins with {pieces[-1].quote} does not end")
+    wrong = list(balanced(query, path))
+    yield from wrong
+    if wrong:
         return
+    pieces = list(_pieces(query))
     for piece in pieces:
         if piece.text.startswith("#"):
             continue
@@ -104,6 +108,26 @@ def query_faults(query: str, path: Path, known: Mapping[str, str]) -> Iterator[F
             elif piece.quote not in ("'", '"'):
                 where = "a string in backticks, where nothing can be escaped" if piece.quote else "no string"
                 yield Fault(path, f"{found[0]} stands in {where}", f'write "{found[0]}"')
+
+
+def balanced(query: str, path: Path) -> Iterator[Fault]:
+    """Strings that do not end and brackets that do not match: all of PromQL that is looked at here."""
+    pieces = list(_pieces(query))
+    if pieces and pieces[-1].quote and not _closed(pieces[-1]):
+        yield Fault(path, f"a string that begins with {pieces[-1].quote} does not end")
+        return
+    open_: list[str] = []
+    plain = "".join(piece.text for piece in pieces if not piece.quote and not piece.text.startswith("#"))
+    for sign in plain:
+        if sign in _CLOSES:
+            open_.append(sign)
+        elif sign in _CLOSES.values() and (not open_ or _CLOSES[open_.pop()] != sign):
+            yield Fault(path, f"a {sign} closes nothing that is open", "check the brackets")
+            return
+    if open_:
+        yield Fault(path, f"a {open_[-1]} is not closed", "check the brackets")
+    elif not any(piece.quote or piece.text.strip() for piece in pieces if not piece.text.startswith("#")):
+        yield Fault(path, "asks nothing", "write a query, like up == 0")
 
 
 def vitals_faults(vitals: VitalsSpec | None, health: HealthSpec | None, known: Mapping[str, str]) -> Iterator[Fault]:

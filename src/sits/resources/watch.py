@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import pathlib
 import time
@@ -22,6 +23,9 @@ from sits.resources.reading import Declared, Reading, fingerprint, read
 from sits.resources.snapshot import Judge, Snapshot, compile_reading
 
 Changed = Callable[[Snapshot | None, Snapshot], None]
+LONGEST_DEFECT = 500
+"""Characters of what a defect says of itself."""
+_log = logging.getLogger("sits.resources")
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -57,6 +61,8 @@ class Reloader:
         self.path = pathlib.Path(path)
         self.judge = judge
         """Says what is wrong with a snapshot as a whole, beside what the kinds themselves say."""
+        self.number: Callable[[str], int] | None = None
+        """Gives a snapshot its version, by its hash; without it, they are counted."""
         self._registered = registered
         self._secrets = secrets
         self._base = base.absolute() if base is not None else None
@@ -83,7 +89,8 @@ class Reloader:
         return self._status
 
     def on_change(self, subscriber: Changed) -> None:
-        """Call `subscriber(old, new)` after each swap. It must not raise; an error stops the swap's caller, not the swap."""
+        """Call `subscriber(old, new)` after each swap. It must not raise; an error stops the swap's caller, not the swap, and is
+        a defect in the status where the files were looked at."""
         self._subscribers.append(subscriber)
 
     def start(self, now: float) -> Snapshot:
@@ -107,30 +114,49 @@ class Reloader:
         return reading if self._base is None else msgspec.structs.replace(reading, base=self._base)
 
     def apply(self, reading: Reading, now: float) -> Status:
-        """Swap to what was read, or keep the old and record why. Never raises for what the files hold."""
+        """Swap to what was read, or keep the old and record why. Never raises: a defect of whoever judges what the files hold is
+        one more reason to keep the old."""
         before, self._seen = self._seen, reading.fingerprint
         try:
             if self._reading.declared and not reading.declared and not reading.problems:
                 raise ConfigError([_empty(self.path)])
             self._take(reading, now)
         except ConfigError as error:
-            old = self._status
-            # The same files refused for the same reasons are one change, however often they are looked at.
-            known = before == reading.fingerprint and old.last_error == error.problems
-            self._status = msgspec.structs.replace(
-                old, rejected=old.rejected + (not known), last_error=error.problems, last_error_at=now
-            )
+            self._refuse(error.problems, now, same=before == reading.fingerprint)
+        except Exception as error:
+            self._defect(error, now, same=before == reading.fingerprint)
         return self._status
+
+    def _refuse(self, problems: tuple[Problem, ...], now: float, *, same: bool) -> bool:
+        """Record why the files are not in force; whether that is news. The `same` files refused for the same reasons are one
+        change, however often they are looked at."""
+        old = self._status
+        news = not same or old.last_error != problems
+        self._status = msgspec.structs.replace(old, rejected=old.rejected + news, last_error=problems, last_error_at=now)
+        return news
+
+    def _defect(self, error: Exception, now: float, *, same: bool) -> None:
+        """What came of the files is nobody's fault but ours, or a plugin's: whoever watches must outlive it."""
+        said = f"a defect: {type(error).__name__}: {error}"[:LONGEST_DEFECT]
+        problem = Problem(str(self.path), 0, 0, "", said, "what is in force stays; the log has the details")
+        if self._refuse((problem,), now, same=same):
+            _log.error("the files cannot be taken, the old configuration stays: %s", said, exc_info=error)
 
     async def look(self, clock: Callable[[], float], *, if_stale: bool = False) -> Status | None:
         """`prepare` in a thread and `apply`, one such look after the other, so that an older one never undoes a newer one.
 
-        None when `if_stale` is set and no file was touched.
+        None when `if_stale` is set and no file was touched. Never raises; files that cannot even be read are looked at again
+        the next time.
         """
         async with self._turn:
-            if if_stale and not await asyncio.to_thread(self.stale):
-                return None
-            return self.apply(await asyncio.to_thread(self.prepare), clock())
+            try:
+                if if_stale and not await asyncio.to_thread(self.stale):
+                    return None
+                reading = await asyncio.to_thread(self.prepare)
+            except Exception as error:
+                self._defect(error, clock(), same=True)
+                return self._status
+            return self.apply(reading, clock())
 
     def reload(self, now: float) -> Status:
         """`prepare` and `apply` in one."""
@@ -186,6 +212,8 @@ class Reloader:
         old = self._snapshot
         if old is not None and old.hash == snapshot.hash:
             return
+        if self.number is not None:
+            snapshot = msgspec.structs.replace(snapshot, version=self.number(snapshot.hash))
         self._snapshot = snapshot
         self._status = msgspec.structs.replace(self._status, version=snapshot.version, hash=snapshot.hash, loaded_at=now)
         for subscriber in self._subscribers:
@@ -219,6 +247,8 @@ async def wakes(path: pathlib.Path, stop: asyncio.Event, poll: float) -> AsyncGe
     # 34 ms to import, which a process that only validates need not pay.
     from watchfiles import awatch
 
+    # It tells of every change that it sees; what became of it is told by whoever looks.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
     while not stop.is_set():
         folder = _folder(path)
         before = _identity(folder)
@@ -243,7 +273,7 @@ async def wakes(path: pathlib.Path, stop: asyncio.Event, poll: float) -> AsyncGe
                     # A folder that was removed and made again is another one: its events need another watch.
                     if _identity(folder) != before:
                         break
-        except FileNotFoundError:
+        except (OSError, RuntimeError):  # It is gone, or the system watches no more files for us: then we look ourselves.
             await _pause(stop, poll)
 
 

@@ -31,6 +31,7 @@ from sits.resources.document import (
     NotReadable,
     Scalar,
     Sequence,
+    blotted,
     documents,
     duplicate_key,
     finite,
@@ -95,7 +96,10 @@ class _Composer:
 
     def _fresh(self, event: Any, mark: Mark, depth: int) -> Node:
         if isinstance(event, ScalarEvent):
-            return Scalar(_scalar(event, mark), mark)
+            try:
+                return Scalar(_scalar(event, mark), mark)
+            except NotReadable as error:
+                return blotted(error, mark)
         if event.tag not in (None, "!", _TAG + "map", _TAG + "seq"):
             raise NotReadable(mark, f"tag {quoted(event.tag)} is not read here", "remove the tag")
         if isinstance(event, SequenceStartEvent):
@@ -120,7 +124,9 @@ class _Composer:
             if not isinstance(key, Scalar) or not isinstance(key.value, str):
                 raise NotReadable(key_mark, "a key must be text", "put it in quotes")
             if key.value in made.entries:
-                raise duplicate_key(key.value, key_mark, made.entries[key.value][0])
+                first = made.entries[key.value][0]
+                made.entries[key.value] = (first, blotted(duplicate_key(key.value, key_mark, first), key_mark))
+                continue
             made.entries[key.value] = (key_mark, value)
         return made
 

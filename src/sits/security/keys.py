@@ -17,7 +17,9 @@ from typing import Literal
 import msgspec
 
 from sits.inner.errors import Code, SitsError
+from sits.resources.conform import faults
 from sits.resources.keys import Key, KeySpec
+from sits.resources.problem import Fault, shown
 from sits.resources.reliability import Priority
 from sits.resources.vocabulary import Metadata
 
@@ -52,10 +54,16 @@ def new_key(
         moment(expires)
     secret = "sits-" + base64.urlsafe_b64encode(random(32)).decode().rstrip("=")
     key = Key(Metadata(name), KeySpec(sha256(secret.encode()).hexdigest(), models, admin, expires))
-    try:
-        return NewKey(secret, msgspec.convert(msgspec.to_builtins(key), Key))
-    except msgspec.ValidationError as error:
-        raise SitsError(Code.INVALID_REQUEST, f"no key can be made of this: {error}") from error
+    plain = msgspec.to_builtins(key)
+    if found := faults(plain, Key):
+        why = "; ".join(_said(fault) for fault in found)
+        raise SitsError(Code.INVALID_REQUEST, f"no key can be made of this: {why}")
+    return NewKey(secret, msgspec.convert(plain, Key))
+
+
+def _said(fault: Fault) -> str:
+    text = f"{shown(fault.path[1:])}: {fault.message}"
+    return f"{text}; {fault.hint}" if fault.hint else text
 
 
 def moment(text: str) -> float:

@@ -121,6 +121,8 @@ LEFT_ALONE = {
     "a message": (b"/v1/messages", b"{}"),
     "an embedding": (b"/v1/embeddings", b"{}"),
     "no JSON": (CHAT, b"{"),
+    "no UTF-8": (CHAT, b'{"x":"\xff"}'),
+    "very deep": (CHAT, b"[" * 100_000),
     "no object": (CHAT, b"[]"),
     "a wrong type": (CHAT, b'{"stream":"yes"}'),
 }

@@ -147,7 +147,11 @@ def test_the_most_bounds_every_window_unless_longer_prompts_go_to_larger_ones(
             id="a gap at the end",
         ),
         pytest.param(
-            ContextSpec(most=4096, services={}),
+            ContextSpec(
+                most=4096,
+                stages=[StageSpec("summarise", 2048), StageSpec("reason", 6144), StageSpec("chunked")],
+                services={},
+            ),
             ["spec.context.stages.1.below is not below 4096, the most"],
             id="a stage above the most",
         ),

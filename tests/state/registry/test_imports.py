@@ -219,6 +219,12 @@ def test_answers_of_eureka_become_cards(body: str, found: list[ServiceCard]) -> 
         pytest.param(eureka.cards, b'{"application": {"name": "A", "instance": [7]}}', "an instance of A is no object", id="7"),
         pytest.param(eureka.cards, b'{"application": {"name": "A", "instance": [{}]}}', "has no status", id="eureka: no status"),
         pytest.param(eureka.cards, b"<applications><application>", "it is not XML", id="eureka: cut"),
+        pytest.param(
+            eureka.cards,
+            b"<application>" + b"<a>" * 3000 + b"</a>" * 3000 + b"</application>",
+            "nested too deeply",
+            id="eureka: deep",
+        ),
         pytest.param(eureka.cards, b"<html/>", "its root is <html>", id="eureka: a page"),
         pytest.param(
             eureka.cards,
@@ -233,6 +239,28 @@ def test_what_is_no_answer_is_refused_and_says_why(parse: Any, body: bytes, said
         parse(body)
     assert caught.value.code is Code.INVALID_REQUEST
     assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "port", ["Infinity", "-Infinity", "NaN", "1e400", "9" * 40, "-1", "0", "65536", '"Infinity"', "null", "[]"]
+)
+def test_what_can_be_no_port_makes_no_address(port: str) -> None:
+    body = '{"application": {"name": "A", "instance": [{"hostName": "h", "status": "UP", "port": {"$": PORT}}]}}'
+    assert [one.address for one in eureka.cards(body.replace("PORT", port).encode())] == [""]
+
+
+@pytest.mark.parametrize("port", ["9" * 40, "-1", "0", "65536"])
+def test_nor_does_it_for_consul(port: str) -> None:
+    body = '{"a": {"Service": "a", "Address": "h", "Port": PORT}}'
+    assert [one.address for one in consul.cards(body.replace("PORT", port).encode())] == [""]
+
+
+@pytest.mark.parametrize("port", ["Infinity", "NaN", "1e400", '"80"'])
+def test_what_is_no_whole_number_is_no_answer_of_consul(port: str) -> None:
+    body = '{"a": {"Service": "a", "Address": "h", "Port": PORT}}'
+    with pytest.raises(SitsError) as caught:
+        consul.cards(body.replace("PORT", port).encode())
+    assert caught.value.code is Code.INVALID_REQUEST
 
 
 def test_more_services_than_are_taken_are_refused() -> None:

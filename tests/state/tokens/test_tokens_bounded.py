@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tokens_kit import ask_of, llama2_file, smol_file, target_of
 
@@ -21,6 +22,7 @@ from sits.state.tokens.kept import Kept, digest_of
 from sits.state.tokens.tokens import REST_SECONDS, Tokens
 
 HELLO = ask_of(("user", "Hello world"))
+UNBELIEVED = "estimate: m says that a prompt has less than no tokens, or more than 1099511627776 (count)"
 
 
 class Scripted:
@@ -155,6 +157,12 @@ def test_plain_texts_are_counted_without_anything_around_them() -> None:
         pytest.param(None, "estimate: POST /tokenize of m answered 404: no such path", id="an old server"),
         pytest.param(b"<html>", "estimate: m answered a count that cannot be read (/tokenize)", id="no JSON"),
         pytest.param({"tokens": 5}, "estimate: m answered a count that cannot be read (count)", id="no count"),
+        pytest.param(b"\xff\xfe", "estimate: m answered a count that cannot be read (/tokenize)", id="no UTF-8"),
+        pytest.param(b"[" * 100_000, "estimate: m answered a count that cannot be read (/tokenize)", id="very deep"),
+        pytest.param({"count": True}, UNBELIEVED, id="true"),
+        pytest.param({"count": -5}, UNBELIEVED, id="fewer than none"),
+        pytest.param({"count": 2**40 + 1}, UNBELIEVED, id="more than anybody reads"),
+        pytest.param({"count": 10**40}, UNBELIEVED, id="beyond 64 bits"),
         pytest.param(SitsError(Code.UPSTREAM_UNREACHABLE, "nobody there"), "estimate: nobody there", id="nobody there"),
     ],
 )
@@ -171,6 +179,21 @@ def test_a_server_that_cannot_count_is_left_alone_for_a_while(answer: Any, said:
         now[0] += REST_SECONDS
         server.answers["/tokenize"] = {"count": 9, "tokens": []}
         assert await tokens.count(target, HELLO) == Count(9, True, "upstream")
+
+    inside(story)
+
+
+def test_a_prompt_with_numbers_beyond_64_bits_is_known_again_and_told_from_others() -> None:
+    server = Scripted(tokenize={"count": 9, "tokens": []})
+
+    async def story(tokens: Tokens, now: list[float]) -> None:
+        target = target_of("m", server, "vllm", endpoint="http://m")
+        for figure in (10**40, -(10**40), 2**64, 10**40 + 1):
+            ask = msgspec.structs.replace(HELLO, extra={"foo": figure})
+            assert tokens.known(target, ask) is None
+            assert await tokens.count(target, ask) == Count(9, True, "upstream")
+            assert tokens.known(target, ask) == Count(9, True, "upstream")
+        assert len(server.asked) == 4
 
     inside(story)
 

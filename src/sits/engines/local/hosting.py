@@ -12,6 +12,10 @@ READY_WITHIN = 120.0
 ASLEEP_SECONDS = 3600.0
 """How long a model stays asleep before it is unloaded."""
 
+OWN = (b"x-sits-own", b"1")
+"""Marks what the gateway asks an embedding model for itself: it is cut to what fits, and goes before what clients ask. No field
+of a client comes this far."""
+
 # What a model's process is asked by signals; the first two are ignored while a request is in hand.
 LEAVE = signal.SIGUSR1
 REST = signal.SIGUSR2

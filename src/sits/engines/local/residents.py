@@ -81,6 +81,8 @@ class LocalModels:
         self.limit = None if memory_mib is None else memory_mib * memory.MIB
         self._members: dict[str, Resident] = {}
         self._leaving: set[asyncio.Task[None]] = set()
+        self._started: set[Child] = set()
+        """The processes that this one started. Whoever loses sight of one, they are ended and reaped by us."""
         for folder in (data, self.models, self.run):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -96,7 +98,8 @@ class LocalModels:
         """Undo one `take`. The last one ends the model: now, or when its last request is done."""
         resident.holders -= 1
         if resident.holders == 0 and resident.in_flight == 0:
-            await self.retire(resident)
+            # Who waits may be cancelled; the end of the process is not left half-way for that.
+            await asyncio.shield(self._aside(self.retire(resident)))
 
     def finished(self, resident: Resident) -> None:
         """The last request of a resident that nobody holds any more is done."""
@@ -105,10 +108,26 @@ class LocalModels:
     def close_soon(self, remote: Engine) -> None:
         self._aside(remote.aclose())
 
-    def _aside(self, work: Coroutine[None, None, None]) -> None:
+    def _aside(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
+        return task
+
+    def started(self, child: Child) -> Child:
+        """Note a process that is to end with this one."""
+        self._started = {child, *(one for one in self._started if not one.gone)}
+        return child
+
+    def attach(self, lease: Path) -> Child | None:
+        """The process that holds a lease, when one does and is ready: as we started it, if we did."""
+        found = attach(lease)
+        ours = next((one for one in self._started if found is not None and not one.gone and one.lease.pid == found.lease.pid), None)
+        if ours is None or found is None:
+            return found
+        ours.lease = found.lease
+        found.let_go()
+        return ours
 
     async def retire(self, resident: Resident) -> None:
         if resident.holders == 0 and self._members.get(resident.plan.id) is resident:
@@ -116,10 +135,14 @@ class LocalModels:
             await resident.end()
 
     async def aclose(self) -> None:
-        """End every model that this process started, at once."""
+        """End every model that this process started, at once; none of their processes is left to be reaped by another."""
         members, self._members = list(self._members.values()), {}
-        await asyncio.gather(*(resident.end() for resident in members))
-        await asyncio.gather(*self._leaving)
+        try:
+            await asyncio.gather(*(resident.end() for resident in members))
+            while self._leaving:
+                await asyncio.gather(*self._leaving)
+        finally:
+            await asyncio.gather(*(child.stop() for child in self._started))
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -375,7 +398,7 @@ class Resident:
             loads += 1
             files = await self._fetch(self._models.models)
             async with self._models.turn():
-                self._adopt(attach(self.lease) or await self._load(*files))
+                self._adopt(self._models.attach(self.lease) or self._models.started(await self._load(*files)))
             child = await self._roused()
         if self.remote is None:
             self._heed(child, child.lease)
@@ -396,7 +419,7 @@ class Resident:
         Raises:
             SitsError: `model_does_not_fit`: it stays asleep.
         """
-        if self._child is None and (found := attach(self.lease)) is not None:
+        if self._child is None and (found := self._models.attach(self.lease)) is not None:
             self._adopt(found)
         child = self._child
         if child is None:

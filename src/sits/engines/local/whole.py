@@ -102,7 +102,7 @@ def asked(path: bytes, body: bytes) -> tuple[bytes, Whole | Quiet] | None:
         return None
     try:
         wish = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):  # No JSON, no UTF-8, or too deep.
         return None
     if not isinstance(wish, dict) or wish.get("stream") not in (None, False, True):
         return None

@@ -12,6 +12,9 @@ What every adapter promises:
   come in order.
 - Bodies must be deterministic: time and randomness come from the context. A flow that asks for something else when it is run
   again than what is remembered of it fails, and its `error` says so.
+- Branches of a body go on in the same order at every run, however deep they are nested, so they may share what they know. Of
+  asyncio a body uses what waits only for its own branches: `gather`, `TaskGroup`, `wait`, locks, events, queues, `sleep(0)`.
+  Timers, threads and sockets are not for bodies: without a server such a flow fails and says why.
 - Inputs, results and payloads are at most `LARGEST` bytes, ids at most `LONGEST_ID` bytes in UTF-8. A flow asks for at most
   10,000 steps, sleeps and signals (the server of Temporal ends it at about 8,000) and gets at most 10,000 signals.
 - No call takes longer than the port's `timeout`; then, or when the server is away, it raises `state_unavailable`. Running flows

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from sits.inner.errors import Code, SitsError
 from sits.ports.flows.base import Action, Body, State, Status
 from sits.ports.flows.program import Program, check_mail, check_size, ended_flow, missing_flow, still_running
-from sits.ports.flows.replay import Ending, Entry, Mail, Run, Timers, rest
+from sits.ports.flows.replay import Ending, Entry, Mail, Run, Timers
 
 CONSISTENCY = {
     "start": "once for an id",
@@ -241,3 +241,9 @@ def _end(record: _Record, ending: Ending) -> None:
         record.log.clear()
         record.mail.clear()
         record.ended.set()
+
+
+async def rest(passes: int) -> None:
+    """Let others go on for so many passes of the loop."""
+    for _ in range(passes):
+        await asyncio.sleep(0)

@@ -6,8 +6,11 @@ their order, and starts only calls that have none. The method is that of the eve
 "Debugging operating systems with time-traveling virtual machines" (King, Dunlap, Chen 2005): log what comes from outside,
 run the rest again.
 
-Bodies may ask for several calls at once. What they do next then depends on which ended first, so results are given one at a
-time, each after the body has come to rest, the first time as well as later.
+Bodies may ask for several calls at once. What they do next then depends on which ended first, and on what their branches had
+done until then. So results are given one at a time, each when the body has come to rest, the first time as well as later: that
+is when no task of it can go on, in a loop of its own (`stage.py`). The numbers of calls are then a function of the log alone.
+They are numbers of the flow, not paths of its branches: branches see each other's results (a list that they share, a lock), so
+a path would say where a call comes from and not which one it is.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import msgspec
 from sits.inner.errors import SitsError
 from sits.ports.flows.base import DEFAULT_RETRY, Action, Body, Retry, Status, Step, StepFailed
 from sits.ports.flows.program import check_size, describe
+from sits.ports.flows.stage import Restless, Stage
 
 MOST_CALLS = 10_000
 """Calls of one flow; also keeps the commit that ends it, which deletes its log, of a bearable size."""
@@ -30,8 +34,6 @@ MOST_CALLS = 10_000
 LARGEST_LOG = 64 * 1024 * 1024
 """Bytes of all results of one flow: they are all read when it is taken up."""
 
-_REST = 25
-"""Passes of the loop in which a body comes to rest after a result. A nested task costs two, so twelve deep."""
 _DYING = 5.0
 """Seconds that an action gets to end when it is cancelled."""
 
@@ -144,61 +146,56 @@ class Run:
         self._calls = 0
         self._size = 0
         self._open: dict[int, _Call] = {}
+        self._ended: list[Entry] = []
         self._news = asyncio.Event()
-        self._ended: asyncio.Queue[Entry] = asyncio.Queue()
-        self._writing = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._stage = Stage(id, self.now)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._fault: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._fault: str | None = None
         self._over = False
-        received = {entry.mail for entry in self._log if entry.mail is not None}
-        self._mail: list[Mail] = []
-        self.newest_mail = max(received, default=-1)
-        self._waiting: list[_Call] = []
+        self._holders = {entry.mail: entry.call for entry in self._log if entry.mail is not None}
+        self._mail: dict[str, list[Mail]] = {}
+        self.newest_mail = max(self._holders, default=-1)
+        self._waiting: dict[str, list[_Call]] = {}
+        self._late: list[_Call] = []
+        self._unsorted = True
         for one in sorted(mail, key=lambda one: one.number):
             self.newest_mail = max(self.newest_mail, one.number)
-            if one.number not in received:
-                self._mail.append(one)
+            if one.number not in self._holders:
+                self._mail.setdefault(one.name, []).append(one)
 
     # What the runner sees
 
     async def main(self) -> Ending:
         """Run the body to its end. Cancelling this stops all of it; what `remember` raises comes out here."""
-        body: asyncio.Future[bytes] = asyncio.ensure_future(self._body(self, self._input))
-        driver = asyncio.create_task(self._drive())
+        body = self._stage.create_task(self._perform())
         try:
-            watched: set[asyncio.Future[Any]] = {body, driver, self._fault}
-            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            if driver.done():
-                driver.result()
-            if self._fault.done():
-                return Ending("failed", error=self._fault.result())
-            if self._given < len(self._log):
-                missed = self._log[self._given]
-                return Ending("failed", error=_not_deterministic(f"it ended without call {missed.call}", missed))
-            async with self._writing:
-                return _ending(body)
+            await self._drive(body)
+            return _ending(body) if self._fault is None else Ending("failed", error=self._fault)
         finally:
             self._over = True
-            self._fault.cancel()
-            doomed: set[asyncio.Future[Any]] = {body, driver, *self._tasks}
+            doomed = list(self._tasks)
             for task in doomed:
                 task.cancel()
-            ended, _ = await asyncio.wait(doomed, timeout=_DYING)
-            for task in ended:
-                _ = task.cancelled() or task.exception()  # seen: asyncio need not complain
+            await self._stage.aclose()
+            if doomed:
+                await asyncio.wait(doomed, timeout=_DYING)
+            if body.done() and not body.cancelled():
+                body.exception()  # seen: asyncio need not complain
 
     @property
     def progress(self) -> int:
-        """Rises with everything that is asked for and given."""
-        return self._calls + self._given
+        """Rises with everything that happens."""
+        return self._calls + self._given + self._stage.turns
 
     def post(self, mail: Mail) -> None:
         """Give it a signal; one that it has is dropped."""
         if mail.number <= self.newest_mail:
             return
         self.newest_mail = mail.number
-        self._mail.append(mail)
-        self._sort_mail()
+        self._mail.setdefault(mail.name, []).append(mail)
+        self._unsorted = True
+        self._news.set()
 
     # What the body sees
 
@@ -219,41 +216,49 @@ class Run:
     async def signal(self, name: str, *, timeout: float | None = None) -> bytes | None:  # noqa: ASYNC109 - see the contract
         call = self._ask("signal", name)
         if call.number not in self._known:
-            self._waiting.append(call)
-            self._sort_mail()
-        if timeout is not None and call in self._waiting:
+            self._waiting.setdefault(name, []).append(call)
+            self._unsorted = True
+        if timeout is not None:
             call.until = self._now + timeout
             self._begin(call, self._give_up)
-        return await call.result
+        try:
+            return await call.result
+        finally:
+            if call in self._waiting.get(name, ()):
+                self._leave(call)
 
     def now(self) -> float:
         return self._now
 
     # Asking
 
+    async def _perform(self) -> bytes:
+        return await self._body(self, self._input)
+
     def _ask(self, kind: Kind, name: str) -> _Call:
         if self._over:
             raise asyncio.CancelledError
         number = self._calls
         self._calls += 1
-        call = _Call(number, kind, name, asyncio.get_running_loop().create_future())
+        call = _Call(number, kind, name, self._stage.create_future())
         self._open[number] = call
         known = self._known.get(number)
         if known is not None and (known.kind, known.name) != (kind, name):
             self._break(_not_deterministic(f"call {number} asks for {_words(kind, name)}", known))
         elif number >= MOST_CALLS:
             self._break(f"the flow asked for more than {MOST_CALLS} steps, sleeps and signals")
-        self._news.set()
         return call
 
     def _break(self, message: str) -> None:
-        if not self._fault.done():
-            self._fault.set_result(message)
+        self._fault = self._fault or message
+        self._stage.halted = True
+        self._news.set()
 
     def _begin(self, call: _Call, work: Callable[[_Call], Coroutine[Any, Any, None]]) -> None:
-        if call.number in self._known or self._fault.done():
+        if call.number in self._known or self._fault is not None:
             return
-        call.task = asyncio.create_task(work(call))
+        # The body asks in its own loop; what it asks for is done in that of the process.
+        call.task = self._loop.create_task(work(call))
         self._tasks.add(call.task)
         call.task.add_done_callback(self._has_worked)
 
@@ -261,6 +266,13 @@ class Run:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._break(describe(error))
+
+    def _leave(self, call: _Call) -> None:
+        """A branch that waited for a signal was cancelled: the signal is for another."""
+        self._stop_waiting(call)
+        del self._open[call.number]
+        if call.task is not None:
+            call.task.cancel()
 
     # Doing what was asked
 
@@ -285,7 +297,7 @@ class Run:
                     self._end(call, error=describe(error))
                     return
                 now = self._clock.now()
-                self._ended.put_nowait(Entry(call.number, "try", call.name, now, error=describe(error), attempt=attempt))
+                self._note(Entry(call.number, "try", call.name, now, error=describe(error), attempt=attempt))
                 await self._clock.until(now + call.retry.wait(attempt))
             else:
                 self._end(call, output=output)
@@ -299,50 +311,89 @@ class Run:
     async def _give_up(self, call: _Call) -> None:
         assert call.until is not None
         await self._clock.until(call.until)
-        if call in self._waiting:
-            self._waiting.remove(call)
-            self._end(call)
+        self._late.append(call)
+        self._news.set()
 
-    def _sort_mail(self) -> None:
-        """Hand mail to those who wait for it: the oldest to who asked first."""
-        for call in list(self._waiting):
-            mail = next((one for one in self._mail if one.name == call.name), None)
-            if mail is not None:
-                self._mail.remove(mail)
-                self._waiting.remove(call)
-                self._end(call, output=mail.payload, mail=mail.number)
+    def _end(self, call: _Call, *, output: bytes | None = None, error: str | None = None) -> None:
+        self._note(Entry(call.number, call.kind, call.name, self._clock.now(), output=output, error=error))
 
-    def _end(self, call: _Call, *, output: bytes | None = None, error: str | None = None, mail: int | None = None) -> None:
-        entry = Entry(call.number, call.kind, call.name, self._clock.now(), output=output, error=error, mail=mail)
-        self._ended.put_nowait(entry)
+    def _note(self, entry: Entry) -> None:
+        self._ended.append(entry)
         self._news.set()
 
     # Giving results: the one place that does, so that there is one order
 
-    async def _drive(self) -> None:
+    async def _drive(self, body: asyncio.Task[bytes]) -> None:
+        """Run the body until it has ended, or there is a fault."""
+        await self._rest()
         for entry in self._log:
-            await self._asked(entry)
-            await self._give(entry)
-        while True:
-            batch = [await self._ended.get()]
-            while not self._ended.empty():
-                batch.append(self._ended.get_nowait())
-            async with self._writing:
+            if self._fault is not None:
+                return
+            if entry.call not in self._open:
+                # Nothing else will ever make it ask.
+                way = "ended" if body.done() else "waits"
+                self._break(_not_deterministic(f"it {way} without call {entry.call}", entry))
+                return
+            # What had ended beside the last result is remembered also when the body ends with that.
+            if not body.done():
+                await self._give(entry)
+            else:
+                del self._open[entry.call]
+        while self._fault is None and not body.done():
+            batch = await self._next()
+            if batch:
                 await self._remember(batch)
             for entry in batch:
-                if entry.kind != "try":
+                if entry.kind != "try" and self._fault is None and not body.done():
                     await self._give(entry)
 
-    async def _asked(self, entry: Entry) -> None:
-        """Wait until the body has asked for what this entry ends."""
-        while entry.call not in self._open:
+    async def _next(self) -> list[Entry]:
+        """What has ended since it was last asked; nothing when there is a fault."""
+        while True:
             self._news.clear()
+            handed = self._hand_out()
+            batch, self._ended = [*handed, *self._ended], []
+            if self._fault is not None:
+                return []
+            if batch:
+                return batch
+            if not self._open:
+                self._break("the flow waits for something that is no step, sleep or signal")
+                return []
             await self._news.wait()
-            if not self._ended.empty():
-                # Something has ended that had not when the body first came here, and it did not wait for it then.
-                await rest()
-                if entry.call not in self._open:
-                    self._break(_not_deterministic(f"it waits without call {entry.call}", entry))
+
+    def _hand_out(self) -> list[Entry]:
+        """Mail for those who wait for it: of each name the oldest for who asked first; who waited long enough gets nothing.
+
+        Only when the body rests and one of a name at a time, so that who gets it is still there, and it comes in order.
+        """
+        names = [name for name in self._waiting if name in self._mail] if self._unsorted else []
+        entries = [self._receive(name) for name in names]
+        self._unsorted = bool(entries)
+        late, self._late = self._late, []
+        for call in late:
+            if call not in self._waiting.get(call.name, ()):
+                continue
+            if call.name in self._mail:
+                self._late.append(call)  # what came in time may be for this one
+            else:
+                self._stop_waiting(call)
+                self._end(call)
+        return entries
+
+    def _receive(self, name: str) -> Entry:
+        call, mail = self._waiting[name][0], self._mail[name].pop(0)
+        if not self._mail[name]:
+            del self._mail[name]
+        self._stop_waiting(call)
+        self._holders[mail.number] = call.number
+        return Entry(call.number, "signal", name, self._clock.now(), output=mail.payload, mail=mail.number)
+
+    def _stop_waiting(self, call: _Call) -> None:
+        waiting = self._waiting[call.name]
+        waiting.remove(call)
+        if not waiting:
+            del self._waiting[call.name]
 
     async def _give(self, entry: Entry) -> None:
         self._given += 1
@@ -353,24 +404,31 @@ class Run:
         call = self._open.pop(entry.call)
         if call.task is not None and entry.kind == "signal":
             call.task.cancel()
-        if not call.result.done():
-            if entry.error is not None:
-                call.result.set_exception(StepFailed(entry.error))
-                call.result.exception()  # seen: a body need not look at every result
-            else:
-                call.result.set_result(entry.output)
-        # Who asked for one thing at a time cannot see an order.
-        if self._open:
-            await rest()
+        if call.result.done():
+            self._take_back(entry)
+        elif entry.error is not None:
+            call.result.set_exception(StepFailed(entry.error))
+            call.result.exception()  # seen: a body need not look at every result
+        else:
+            call.result.set_result(entry.output)
+        await self._rest()
+
+    def _take_back(self, entry: Entry) -> None:
+        """Whose result this is was cancelled meanwhile. A signal is for the next, unless the log says who that was."""
+        if entry.mail is not None and self._holders[entry.mail] == entry.call:
+            mail = self._mail.setdefault(entry.name, [])
+            mail.append(Mail(entry.mail, entry.name, entry.output or b""))
+            mail.sort(key=lambda one: one.number)
+            self._unsorted = True
+
+    async def _rest(self) -> None:
+        try:
+            await self._stage.rest()
+        except Restless:
+            self._break("the flow goes on and on without a step, a sleep or a signal")
 
 
-async def rest(passes: int = _REST) -> None:
-    """Let everything that can go on without time or I/O do so."""
-    for _ in range(passes):
-        await asyncio.sleep(0)
-
-
-def _ending(body: asyncio.Future[bytes]) -> Ending:
+def _ending(body: asyncio.Task[bytes]) -> Ending:
     if body.cancelled():
         return Ending("failed", error="the body cancelled itself")
     error = body.exception()

@@ -17,6 +17,13 @@ from sits.resources.vocabulary import Dollars, Positive, Spec
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Points = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Header = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]*$(?!\n)",
+        description="the name of a header: ASCII letters, digits and -, like x-team",
+    ),
+]
 Labels = dict[str, str | list[str]]
 T = TypeVar("T", bound=Spec)
 
@@ -68,7 +75,7 @@ class FilterByLabel(Spec, frozen=True):
     """Labels that a backend must have; of a list, one of the values."""
     forbidden: Labels = msgspec.field(default_factory=dict)
     """Labels that it must not have; of a list, none of the values."""
-    header: str = ""
+    header: Header = ""
     """A header of the client that may ask for more: `name=value`, separated by commas."""
     strict: bool = True
     """Whether nobody is asked where nobody has them; else they are passed over then."""
@@ -84,7 +91,7 @@ class Where(Spec, frozen=True):
     client: bool = True
     """Whether a client may say where it is (`x-sits-region`), and is heard where a backend is there. `false` keeps all requests
     where this gateway is said to be."""
-    zone_header: str = "x-sits-zone"
+    zone_header: Header = "x-sits-zone"
     """A header in which a client may say its zone, too."""
 
 
@@ -251,7 +258,7 @@ class ScoreBySession(Spec, frozen=True):
 
     by: Literal["session", "key", "header"] = "session"
     """`x-sits-session` (then the key), the API key, or a header."""
-    header: str = ""
+    header: Header = ""
     """Its name."""
     bound: Annotated[float, msgspec.Meta(gt=1, le=10)] = 1.25
     """So many times its fair part of what is under way a backend may have; beyond, the next one gets the points."""

@@ -7,6 +7,11 @@ while plugins are called at all, and not once when they are not.
 The handler raises only while `call` is on the stack, so that nothing is ever raised into anybody but the plugin; and again every
 10 ms, for a plugin may catch what was raised and go on. What no signal can end: C code that does not return to the interpreter,
 and a loop that catches every BaseException again.
+
+Time goes by for a call that does nothing wrong, too, when others have the processor. So a call that should be over goes on for
+another 10 ms where the processor was taken from it since the last look, until it has used its limit itself. One that waits has
+no processor that could be taken from it, and one that did nothing wrong is back by then. The looks are those of the handler, and
+one more each time that the timer is armed: a call costs nothing more.
 """
 
 from __future__ import annotations
@@ -21,9 +26,14 @@ from types import FrameType
 from typing import Any
 
 from sits.routing.plugins.limits import Alarm, Cut
+from sits.state.plugins.footprint import turns
 
 AGAIN = 0.01
-"""Seconds until it is raised once more."""
+"""Seconds until it is raised once more, and between looks at a call that should be over."""
+OWN = AGAIN / 2.0
+"""Seconds of processor that such a call may still use, where it is not known what it has used before."""
+MOST = 20
+"""Times that a call is excused, whatever others do."""
 
 
 class SignalAlarm(Alarm):
@@ -31,8 +41,9 @@ class SignalAlarm(Alarm):
 
     cuts = True
 
-    def __init__(self) -> None:
-        """
+    def __init__(self, turns: Callable[[], tuple[float, int]] = turns) -> None:
+        """`turns` says for how many seconds this thread had a processor, and how often one was taken from it.
+
         Raises:
             RuntimeError: not in the main thread, where Python runs handlers of signals.
         """
@@ -40,6 +51,15 @@ class SignalAlarm(Alarm):
             raise RuntimeError("signals are handled in the main thread only")
         self._until: float = 0.0
         """When the call that is running must be over; 0 between calls."""
+        self._turns = turns
+        self._seen_of: float = 0.0
+        """Which call was looked at, by when it must be over."""
+        self._used: float = 0.0
+        self._taken: int = 0
+        """What was seen of it first, and last."""
+        self._excuses: int = 0
+        self._own: float = 0.0
+        """What it may use from there on."""
         self._goes_off: float = math.inf
         """When the timer does; infinite when it does not run."""
         self._before = signal.signal(signal.SIGALRM, self._rang)
@@ -52,6 +72,7 @@ class SignalAlarm(Alarm):
         until = self._until = time.perf_counter() + seconds
         try:
             if self._goes_off > until:
+                self._look(until, seconds)
                 self._arm(until, seconds)
             return function(*args)
         finally:
@@ -69,6 +90,20 @@ class SignalAlarm(Alarm):
         self._goes_off = at
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
+    def _look(self, until: float, own: float) -> None:
+        self._seen_of, self._own, self._excuses = until, own, 0
+        self._used, self._taken = self._turns()
+
+    def _excused(self, until: float) -> bool:
+        """Whether a call that should be over is not to blame, as far as is known. How long it was away says nothing."""
+        if self._seen_of != until:
+            self._look(until, OWN)  # the timer went off earlier, and its signal comes only now
+            return True
+        used, taken = self._turns()
+        before, self._taken = self._taken, taken
+        self._excuses += 1
+        return taken != before and used - self._used < self._own and self._excuses <= MOST
+
     def _rang(self, _: int, frame: FrameType | None) -> None:
         if self._goes_off == -math.inf:
             return
@@ -78,9 +113,13 @@ class SignalAlarm(Alarm):
             return
         now = time.perf_counter()
         if now < until:
+            self._look(until, max(until - now, OWN))
             self._arm(until, max(until - now, 1e-4))
             return
+        excused = self._excused(until)
         self._arm(now + AGAIN, AGAIN)
+        if excused:
+            return
         while frame is not None:
             if frame.f_code is _CALL:
                 raise Cut

@@ -12,15 +12,11 @@ import importlib.metadata
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from sits.resources.kinds import RouteSpec
 from sits.routing.plugins.fence import TROUBLES, Fence, Kind
-from sits.routing.plugins.fenced import FencedFilter, FencedScore
 from sits.routing.plugins.limits import Alarm, Footprint, Limits
 from sits.routing.plugins.making import fenced_filter, fenced_score, missing_filter, missing_score
 from sits.routing.scheduling.base import Filter, Made, Score
@@ -67,7 +63,12 @@ class Plugins:
     """All of them. For the main thread: `start` once, then `look` whenever something may have changed, or `watch`, which does so.
 
     `builtin` has the names that are taken, by kind. `changed` is called after each change of what is in force; whoever compiles
-    routes does so again then. `heard` is told when a plugin is fenced off, and when it is back.
+    routes does so again then. `looked` is called after each look that found something else than the one before, also where
+    nothing of it can be used. `heard` is told when a plugin is fenced off, and when it is back; `loading` of each file or entry
+    point before it is loaded.
+
+    What makes plugins raises nothing: where one cannot use the settings of a route, the route goes on without it. Whether it can
+    is said by the `judge` of the maker, which raises ValueError, so that a change of the configuration can be refused.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class Plugins:
         builtin: Mapping[Kind, Sequence[str] | frozenset[str]],
         *,
         changed: Callable[[], None] | None = None,
+        looked: Callable[[], None] | None = None,
+        loading: Callable[[str], None] | None = None,
         heard: Callable[[Fence], None] | None = None,
         alarm: Alarm | None = None,
         footprint: Footprint | None = None,
@@ -86,6 +89,8 @@ class Plugins:
         self._folder = folder
         self._builtin = {kind: frozenset(names) for kind, names in builtin.items()}
         self._changed = changed
+        self._looked = looked
+        self._loading = loading
         self._heard = heard
         self._alarm = Alarm() if alarm is None else alarm
         self._footprint = Footprint() if footprint is None else footprint
@@ -93,17 +98,17 @@ class Plugins:
         self._clock = clock
         self._wall = wall
         self._serial = 0
-        self._lenient = False
         self._installed: list[_Source] = []
         self._files: dict[str, _Source] = {}
         self._in_force: dict[Key, _InForce] = {}
         self._refused: list[tuple[_Source, Offered, str]] = []
         self._folder_problem = ""
+        self.strict: bool = True
+        """Whether settings that a plugin cannot use are a reason to refuse a configuration; not where there is none yet."""
         self.generation: int = 0
         """Goes up by one with each change of what is in force."""
         self.filters: Mapping[str, Callable[[Made], Filter]] = {}
-        """By name, as `sits.routing.scheduling.builtin.FILTERS`. Each makes the plugin inside its fence, and raises ValueError
-        alone: where it cannot use its settings."""
+        """By name, as `sits.routing.scheduling.builtin.FILTERS`. Each makes the plugin inside its fence."""
         self.scores: Mapping[str, Callable[[Made], Score]] = {}
 
     @property
@@ -137,7 +142,7 @@ class Plugins:
 
     def look(self, *, always: bool = False) -> bool:
         """Loads what is new, takes away what is gone; whether anything changed."""
-        touched = always
+        touched, trouble = always, self._folder_problem
         for source in self._installed:
             touched |= self._entry_looked_at(source)
         there = self._listed()
@@ -148,10 +153,12 @@ class Plugins:
             touched = True
         for path in there.values():
             touched |= self._file_looked_at(path)
-        if not touched:
-            return False
-        self._files = dict(sorted(self._files.items()))
-        return self._settle()
+        if touched:
+            self._files = dict(sorted(self._files.items()))
+        changed = touched and self._settle()
+        if self._looked is not None and (touched or self._folder_problem != trouble):
+            self._looked()
+        return changed
 
     async def watch(self, stop: asyncio.Event, poll: float = POLL) -> None:
         """Looks after each event of the folder, and every `poll` seconds, until `stop` is set."""
@@ -180,32 +187,40 @@ class Plugins:
         self._in_force.clear()
         self.filters, self.scores = {}, {}
 
-    @contextlib.contextmanager
-    def lenient(self) -> Iterator[None]:
-        """While routes are compiled again because a plugin has changed: where its new version cannot use the settings of a route,
-        the route goes on without it and the status says so. A change of the configuration is refused for that instead."""
-        self._lenient = True
-        try:
-            yield
-        finally:
-            self._lenient = False
+    def compiling(self) -> None:
+        """All routes are made again now: what could not be made for those of before is forgotten."""
+        for one in self._in_force.values():
+            one.fence.unmade.clear()
 
-    def present(self, spec: RouteSpec) -> tuple[RouteSpec, list[str]]:
-        """A route without the filters and scores that are not there, and a line for each."""
-        filters = [one for one in spec.filters if not self.gone("filter", one.name)]
-        scores = [one for one in spec.scores if not self.gone("score", one.name)]
-        if len(filters) == len(spec.filters) and len(scores) == len(spec.scores):
-            return spec, []
-        lines = [self.gone("filter", one.name) for one in spec.filters] + [self.gone("score", one.name) for one in spec.scores]
-        return msgspec.structs.replace(spec, filters=filters, scores=scores), [line for line in lines if line]
+    def unmade(self, kind: Kind, name: str, route: str) -> str:
+        """Empty, or why a route goes on without a plugin that is there."""
+        one = self._in_force.get((kind, name))
+        return "" if one is None else one.fence.unmade.get(route, "")
+
+    def live(self) -> tuple[int, int]:
+        """How many are in force and called, and how many are fenced off."""
+        out = sum(one.fence.out for one in self._in_force.values())
+        return len(self._in_force) - out, out
+
+    def broken(self) -> list[tuple[str, str, str, str]]:
+        """Name, `failed` or `stale`, where it comes from, and why: of what cannot be used as it is now."""
+        rows = []
+        for source in (*self._installed, *self._files.values()):
+            if source.problem:
+                state = "failed" if source.loaded is None else "stale"
+                why = source.problem if source.loaded is None else f"{source.problem}; the version before stays"
+                rows.append((_name_of(source), state, source.where, why))
+        rows += [(one.name, "failed", source.where, why) for source, one, why in self._refused]
+        if self._folder_problem:
+            rows.append(("", "failed", str(self._folder), self._folder_problem))
+        return rows
 
     def gone(self, kind: Kind, name: str) -> str:
         """Empty where this name is there, built in or of a plugin; else the words for a problem of the route that wants it."""
         if name in self._builtin.get(kind, ()) or (kind, name) in self._in_force:
             return ""
         for source in (*self._installed, *self._files.values()):
-            stem = source.path.stem if source.path is not None else source.where.partition(" ")[0]
-            if source.problem and stem.replace("_", "-") == name.replace("_", "-"):
+            if source.problem and _name_of(source).replace("_", "-") == name.replace("_", "-"):
                 return f"{kind} {name} is not there, the route goes on without it: {source.where} {source.problem}"
         for source, offered, why in self._refused:
             if (offered.kind, offered.name) == (kind, name):
@@ -217,8 +232,7 @@ class Plugins:
         rows = [self._row(one) for one in self._in_force.values()]
         for source in (*self._installed, *self._files.values()):
             if source.loaded is None and source.problem:
-                name = source.path.stem if source.path is not None else source.where.partition(" ")[0]
-                rows.append(_blank(name, "", source.where, source.problem, source.since))
+                rows.append(_blank(_name_of(source), "", source.where, source.problem, source.since))
         rows += [_blank(one.name, one.kind, source.where, why, source.since) for source, one, why in self._refused]
         if self._folder_problem:
             rows.append(_blank("", "", str(self._folder), self._folder_problem, 0.0))
@@ -236,14 +250,9 @@ class Plugins:
             rows += [("sits_plugin_troubles_total", {**labels, "trouble": kind}, float(fence.counts[kind])) for kind in TROUBLES]
         return rows
 
-    @property
-    def problems(self) -> list[str]:
-        """What an operator has to mend."""
-        return [f"{row['source']}: {row['why']}" for row in self.status() if row["state"] != "live" or row["stale"]]
-
     def _row(self, one: _InForce) -> dict[str, Any]:
         fence, source = one.fence, one.source
-        why = fence.unmade or fence.why
+        why = fence.why if fence.out or not fence.unmade else "; ".join(f"route {r}: {w}" for r, w in fence.unmade.items())
         if source.problem:
             stays = f"the file as it is now {source.problem}; the version before stays"
             why = f"{why}; {stays}" if why else stays
@@ -310,6 +319,8 @@ class Plugins:
     def _taken(self, source: _Source, load: Callable[[], Loaded]) -> None:
         """Loads and tries it; the version before stays where that goes wrong."""
         source.since = self._wall()
+        if self._loading is not None:
+            self._loading(source.where)
         try:
             loaded = load()
         except Refused as error:
@@ -357,31 +368,65 @@ class Plugins:
     def _fence(self, one: Offered) -> Fence:
         return Fence(one.kind, one.name, self._clock, self._limits, self._alarm, self._footprint, self._heard)
 
-    def _filter(self, one: _InForce) -> Callable[[Made], FencedFilter]:
-        def make(made: Made) -> FencedFilter:
-            try:
-                return fenced_filter(one.offered.make, made, one.fence, LOAD)
-            except ValueError as error:
-                if not self._lenient:
-                    raise
-                return missing_filter(made, one.fence, _unusable(made, error))
+    def _filter(self, one: _InForce) -> Maker:
+        return Maker(self, one.offered.make, one.fence, fenced_filter, missing_filter)
 
-        return make
-
-    def _score(self, one: _InForce) -> Callable[[Made], FencedScore]:
-        def make(made: Made) -> FencedScore:
-            try:
-                return fenced_score(one.offered.make, made, one.fence, LOAD)
-            except ValueError as error:
-                if not self._lenient:
-                    raise
-                return missing_score(made, one.fence, _unusable(made, error))
-
-        return make
+    def _score(self, one: _InForce) -> Maker:
+        return Maker(self, one.offered.make, one.fence, fenced_score, missing_score)
 
 
-def _unusable(made: Made, error: ValueError) -> str:
-    return f"cannot use its settings in route {made.route}: {error}"
+class Maker:
+    """Makes a plugin for a route, whatever it does, and says whether it can be made."""
+
+    __slots__ = ("_fence", "_fenced", "_make", "_missing", "_of")
+
+    def __init__(
+        self,
+        of: Plugins,
+        make: Callable[[Made], Any],
+        fence: Fence,
+        fenced: Callable[..., Any],
+        missing: Callable[[Made, Fence, str], Any],
+    ) -> None:
+        self._of = of
+        self._make = make
+        self._fence = fence
+        self._fenced = fenced
+        self._missing = missing
+
+    def __call__(self, made: Made) -> Any:
+        try:
+            return self._fenced(self._make, made, self._fence, LOAD)
+        except ValueError as error:
+            return self._missing(made, self._fence, _unusable(error))
+
+    def judge(self, made: Made) -> None:
+        """Makes it to no end. What its route goes on without already, for this very reason, is let pass: else no other change of
+        the configuration could be made until it is mended.
+
+        Raises:
+            ValueError: it cannot be made with these settings.
+        """
+        if not self._of.strict:
+            return
+        fence, route = self._fence, made.route
+        aside = Fence(fence.kind, fence.name, fence.clock, fence.limits, fence.alarm)
+        said = ""
+        try:
+            self._fenced(self._make, made, aside, LOAD)
+            why = aside.unmade.get(route, "")
+        except ValueError as error:
+            said, why = str(error), _unusable(error)
+        if why and why != fence.unmade.get(route):
+            raise ValueError(said or why)
+
+
+def _unusable(error: ValueError) -> str:
+    return f"cannot use its settings: {error}"
+
+
+def _name_of(source: _Source) -> str:
+    return source.path.stem if source.path is not None else source.where.partition(" ")[0]
 
 
 def _blank(name: str, kind: str, source: str, why: str, since: float) -> dict[str, Any]:

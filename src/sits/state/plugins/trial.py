@@ -43,6 +43,6 @@ def tried(one: Offered, alarm: Alarm, settings: Mapping[str, Any] | None = None)
                 score.release(candidates[0], True)
     except ValueError:
         return ""
-    if fence.unmade:
-        return f"{one.kind} {one.name} {fence.unmade}"
+    for why in fence.unmade.values():
+        return f"{one.kind} {one.name} {why}"
     return f"{one.kind} {one.name} {fence.why}" if fence.out else ""

@@ -109,7 +109,7 @@ def _one(service: _Service, healthy: bool | None) -> _Row:
     if service.kind:
         return OWN, [], {}, None
     instance = None
-    if service.address and service.port > 0:
+    if service.address and 0 < service.port < 65536:
         secure = any(tag.casefold() in SECURE for tag in tags) or meta.get("scheme") == "https"
         host = f"[{service.address}]" if ":" in service.address else service.address
         instance = Instance(f"{'https' if secure else 'http'}://{host}:{service.port}", healthy is not False)

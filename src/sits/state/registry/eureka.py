@@ -75,7 +75,7 @@ def _port(value: Any) -> tuple[int, bool]:
         value, enabled = value.get("$"), value.get("@enabled", "true")
     try:
         return int(value), str(enabled).casefold() == "true"
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # Infinity, which Python's JSON knows, is no whole number.
         return 0, False
 
 
@@ -93,8 +93,11 @@ def _from_xml(body: bytes) -> dict[str, Any]:
     except ET.ParseError as error:
         raise unreadable(WHOSE, f"it is not XML: {error}") from error
     if root.tag not in ("applications", "application"):
-        raise unreadable(WHOSE, f"its root is <{root.tag}>")
-    return {root.tag: _value(root)}
+        raise unreadable(WHOSE, f"its root is <{root.tag[:80]}>")
+    try:
+        return {root.tag: _value(root)}
+    except RecursionError as error:
+        raise unreadable(WHOSE, "it is nested too deeply") from error
 
 
 def _value(element: ET.Element) -> Any:

@@ -20,6 +20,7 @@ import msgspec
 from sits.engines.base import Deadlines, Headers, Outgoing
 from sits.inner.ask import Ask
 from sits.inner.errors import Code, SitsError
+from sits.inner.event import MOST_TOKENS, believed
 from sits.routing.target import Target
 from sits.state.tokens.base import Count
 from sits.state.tokens.kept import Kept, digest_of
@@ -166,16 +167,16 @@ async def _llamacpp(post: Post, target: Target, fields: Fields) -> int:
 
 async def _vllm_chat(post: Post, target: Target, ask: Ask) -> int:
     asked = {"model": target.upstream_model, **_written(target, ask), "add_generation_prompt": True}
-    return int(_field(await post("/tokenize", asked), "count", int, target))
+    return _number(await post("/tokenize", asked), "count", target)
 
 
 async def _vllm_text(post: Post, target: Target, text: str) -> int:
-    return int(_field(await post("/tokenize", {"model": target.upstream_model, "prompt": text}), "count", int, target))
+    return _number(await post("/tokenize", {"model": target.upstream_model, "prompt": text}), "count", target)
 
 
 async def _vllm_bare(post: Post, target: Target, text: str) -> int:
     asked = {"model": target.upstream_model, "prompt": text, "add_special_tokens": False}
-    return int(_field(await post("/tokenize", asked), "count", int, target))
+    return _number(await post("/tokenize", asked), "count", target)
 
 
 async def _tgi_chat(post: Post, target: Target, ask: Ask) -> int:
@@ -200,12 +201,12 @@ async def _tgi(post: Post, target: Target, fields: Fields) -> int:
 
 async def _anthropic_chat(post: Post, target: Target, ask: Ask) -> int:
     prepared = target.dialect.write(msgspec.structs.replace(ask, operation="count_tokens", stream=False), target.upstream_model)
-    return int(_field(await post(prepared.path, _fields(prepared.body)), "input_tokens", int, target))
+    return _number(await post(prepared.path, _fields(prepared.body)), "input_tokens", target)
 
 
 async def _anthropic_text(post: Post, target: Target, text: str) -> int:
     asked = {"model": target.upstream_model, "messages": [{"role": "user", "content": text or "."}]}
-    return int(_field(await post("/v1/messages/count_tokens", asked), "input_tokens", int, target))
+    return _number(await post("/v1/messages/count_tokens", asked), "input_tokens", target)
 
 
 LLAMACPP = Way(_llamacpp_chat, _llamacpp_text, _llamacpp_bare)
@@ -226,6 +227,15 @@ def _field(found: Any, name: str, kind: type, target: Target) -> Any:
     if not isinstance(value, kind):
         raise _unreadable(name, target)
     return value
+
+
+def _number(found: Any, name: str, target: Target) -> int:
+    """A count that can be one."""
+    count = believed(_field(found, name, int, target))
+    if count is None:
+        said = f"{target.name} says that a prompt has less than no tokens, or more than {MOST_TOKENS} ({name})"
+        raise SitsError(Code.UPSTREAM_BROKEN, said)
+    return count
 
 
 def _unreadable(what: str, target: Target) -> SitsError:

@@ -1,0 +1,128 @@
+"""What can be used and is probably not meant: it has no effect, or never the one that it says.
+
+A warning is a fault that nobody is kept from serving by. It looks at what was written, so what stands in a file and only
+repeats a default is seen too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sits.resources.checks_choosing import matches_of
+from sits.resources.choosing import HashSpec, Match, While
+from sits.resources.domains import Domain, Prefers
+from sits.resources.kinds import Model, Resource, Route, Settings, SettingsSpec
+from sits.resources.problem import Fault, Path, Problem, in_order, quoted
+from sits.resources.reading import Declared, Reading
+from sits.resources.snapshot import absent
+
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8})*")
+_NOT_FILES = frozenset(("apiKey", "headers", "plugins"))
+"""Fields of a spec whose files are asked for as secrets, or are a matter of their own."""
+
+
+def warnings(reading: Reading) -> tuple[Problem, ...]:
+    """Everything in what was read that has no effect, by file and place."""
+    settings = next((one.resource.spec for one in reading.declared if isinstance(one.resource, Settings)), SettingsSpec())
+    found = [one.problem(fault) for one in reading.declared for rule in _RULES.get(one.kind, ()) for fault in rule(one, settings)]
+    found += [problem for problem in absent(reading.declared) if not _NOT_FILES & set(problem.path.split(".")[1:])]
+    found += _shared_examples([one for one in reading.declared if isinstance(one.resource, Domain)])
+    return in_order(found)
+
+
+def _written(one: Declared, path: Path) -> bool:
+    """Whether something stands there, be it no more than the default."""
+    return one.document is not None and (*one.prefix, *path) in one.document.marks
+
+
+def _hash(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
+    route = _as(Route, one.resource)
+    used = [route.spec.policy, *(rule.policy for rule in route.spec.rules)]
+    if "hash" not in used and (_written(one, ("spec", "hash")) or route.spec.hash != HashSpec()):
+        yield Fault(("spec", "hash"), "nothing goes by it: no policy is hash", "write `policy: hash`, or remove it", at_key=True)
+
+
+def _rules(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
+    for number, rule in enumerate(_as(Route, one.resource).spec.rules):
+        at: Path = ("spec", "rules", number)
+        if rule.holds == While() and _written(one, (*at, "while")):
+            yield Fault((*at, "while"), "says nothing, so it always holds", "give a condition, or remove it", at_key=True)
+        for place, match in enumerate(matches_of(rule)):
+            where: Path = (*at, "match") if isinstance(rule.match, Match) else (*at, "match", place)
+            for name, value in match.headers.items():
+                if "*" in value[:-1] and value != "*/*":
+                    message = f"only a * at the end of {quoted(value)} stands for anything: the others are compared as they are"
+                    yield Fault((*where, "headers", name), message)
+
+
+def _times(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
+    """Waiting longer than the whole request may take."""
+    spec = _as(Route, one.resource).spec
+    total, whose = (settings.deadlines.total, "an attempt") if spec.total is None else (spec.total, "the whole request")
+    if spec.intent is not None and spec.intent.seconds > total:
+        yield Fault(("spec", "intent", "seconds"), _longer(spec.intent.seconds, whose, total))
+    if spec.cache is not None and spec.cache.wait_seconds > total:
+        yield Fault(("spec", "cache", "waitSeconds"), _longer(spec.cache.wait_seconds, whose, total))
+
+
+def _longer(seconds: float, whose: str, total: float) -> str:
+    return f"{seconds:g} s is longer than {whose} may take, {total:g} s"
+
+
+def _intents(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
+    path: Path = ("spec", "semantics", "intents")
+    semantics = _as(Model, one.resource).spec.semantics
+    if semantics is not None and not semantics.intents and _written(one, path):
+        yield Fault(
+            path, "is empty, and so no clause: requests of any domain are let pass", "name Domains, or remove it", at_key=True
+        )
+
+
+def _domain(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
+    spec = _as(Domain, one.resource).spec
+    if spec.prefers == Prefers() and _written(one, ("spec", "prefers")):
+        yield Fault(("spec", "prefers"), "prefers nobody", "name models or labels, or remove it", at_key=True)
+    for language in spec.examples if isinstance(spec.examples, dict) else ():
+        if not _LANGUAGE.fullmatch(language):
+            message = f"{quoted(language)} is no language tag; it is for people, texts are told apart by their script"
+            yield Fault(("spec", "examples", language), message, "write zh or en, or give one list", at_key=True)
+
+
+def _shared_examples(domains: Sequence[Declared]) -> Iterator[Problem]:
+    """The same query in two Domains says that it is of both, of which a request is never. One warning for each two of them."""
+    seen: dict[str, Declared] = {}
+    for one in domains:
+        shared: dict[str, list[tuple[Path, str]]] = {}
+        for path, example in _examples(_as(Domain, one.resource)):
+            first = seen.setdefault(example.strip().casefold(), one)
+            if first is not one:
+                shared.setdefault(first.name, []).append((path, example))
+        for name, found in shared.items():
+            path, example = found[0]
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            message = f"{quoted(example)}{more}: examples of Domain {quoted(name)} too"
+            yield one.problem(Fault(path, message, "leave each with the one that it is of"))
+
+
+def _examples(domain: Domain) -> Iterator[tuple[Path, str]]:
+    at: Path = ("spec", "examples")
+    if not isinstance(domain.spec.examples, dict):
+        yield from (((*at, index), example) for index, example in enumerate(domain.spec.examples))
+        return
+    for language, listed in domain.spec.examples.items():
+        yield from (((*at, language, index), example) for index, example in enumerate(listed))
+
+
+def _as(kind: type[Any], resource: Resource) -> Any:
+    assert isinstance(resource, kind)
+    return resource
+
+
+_RULES: Mapping[str, Sequence[Callable[[Declared, SettingsSpec], Iterator[Fault]]]] = {
+    "Route": (_hash, _rules, _times),
+    "Model": (_intents,),
+    "Domain": (_domain,),
+}
+"""By kind; a rule sees what was declared, and the Settings that it is declared with."""
