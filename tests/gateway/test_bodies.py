@@ -52,6 +52,13 @@ def test_what_is_no_json_is_said_to_be_none() -> None:
             body_of(body, FindQuery)
 
 
+@pytest.mark.parametrize("rest", [b"1e400", b"NaN", b'"\xff"', b"[" * 5000, b"9" * 5000])
+def test_what_cannot_be_read_beyond_a_fault_is_refused_too(rest: bytes) -> None:
+    with pytest.raises(SitsError) as caught:
+        body_of(b'{"query": 3, "x": ' + rest + b"}", FindQuery)
+    assert caught.value.code is Code.INVALID_REQUEST
+
+
 def test_a_good_body_is_typed() -> None:
     assert body_of(b'{"query": "\xe6\xb3\x95\xe5\xbe\x8b", "labels": {"a": "b"}}', FindQuery) == FindQuery(
         "法律", labels={"a": "b"}

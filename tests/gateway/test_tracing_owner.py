@@ -68,7 +68,7 @@ def test_what_is_taken_of_a_request_is_in_its_row(tmp_path: Path) -> None:
     sample = tracing.taken(exchange(world, headers), choice, frozenset(("chat",)), frozenset(("small",)), 0.25, 12.5)
     sample.plan = choice.plan("chat", frozenset(("chat",)), 0.25, 12.5, frozenset(("small",)))
     tracing.put(sample, Record("r-1", 1.7e9, "chat", requested="ruled", snapshot=replay_world.snapshot().hash), 0.5)
-    tracing.feedback("r-1", 0.75)
+    tracing.feedback("r-1", 0.75, None)
     tracing.stop()
     _, row, feedback = read(tmp_path / "trace")
     assert isinstance(row, Row)

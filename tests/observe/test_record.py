@@ -54,7 +54,7 @@ def test_a_record_is_explained_as_a_tree() -> None:
         "├─ configuration 7 (3f2a)\n"
         "├─ route smart\n"
         "│  ├─ left out tiny: cannot do tools\n"
-        "│  └─ drew small with 0.2500 of 4 (small 3, large 1)\n"
+        "│  └─ drew small with 1 of 4 (small 3, large 1)\n"
         "├─ 2 attempts\n"
         "│  ├─ small: upstream_unreachable, connect 3.25 ms, total 3.50 ms, 0 pieces - connection refused\n"
         "│  └─ large: ok, status 200, connect 0.00 ms, headers 20.00 ms, first 45.50 ms, total 300.12 ms, reused connection, "

@@ -57,7 +57,7 @@ def lines(folder: Path) -> Sequence[Line]:
 def test_a_file_is_for_its_owner_alone_and_begins_with_its_head(tmp_path: Path) -> None:
     file = TraceFile(tmp_path / "trace", Redactor())
     file.put(sample(), record())
-    file.feedback("r-1", 0.5)
+    file.feedback("r-1", 0.5, "k")
     file.stop()
     (written,) = (tmp_path / "trace").glob("*.jsonl")
     assert [stat.S_IMODE(path.stat().st_mode) for path in (written, tmp_path / "trace" / ".key")] == [0o600, 0o600]
@@ -169,7 +169,7 @@ def test_a_disk_that_takes_nothing_costs_rows_and_recording_goes_on_when_it_does
 
 def test_what_is_missing_in_the_end_is_said_in_the_end_and_feedback_begins_no_file(tmp_path: Path) -> None:
     file = TraceFile(tmp_path, Redactor(), capacity=1)
-    file.feedback("unknown", 1.0)
+    file.feedback("unknown", 1.0, None)
     file.flush()
     for number in range(3):
         file.put(sample(), record(f"r-{number}"))

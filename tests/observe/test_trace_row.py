@@ -21,7 +21,6 @@ from sits.observe.trace_row import (
     TraceError,
     Weighing,
     encode,
-    feedback_in,
     head_of,
     outcome,
     read,
@@ -140,13 +139,6 @@ def test_a_last_line_that_was_cut_off_costs_itself_alone(tmp_path_factory: pytes
     *before, last = read(file)
     assert isinstance(before[-1], Row)
     assert last == Bad(str(file), 3, "it has no end", cut=True)
-
-
-def test_the_last_word_of_feedback_counts() -> None:
-    assert feedback_in([Feedback("a", 0.0, 1.0), Feedback("b", 1.0, 1.0), Feedback("a", 0.75, 2.0), FULL]) == {
-        "a": 0.75,
-        "b": 1.0,
-    }
 
 
 def test_what_came_of_a_request() -> None:

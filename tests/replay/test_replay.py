@@ -258,7 +258,9 @@ def test_feedback_that_came_later_is_an_outcome(tmp_path: Path, before: Snapshot
     world = World(before, file)
     world.run(200, ("open",))
     for one in world.records:
-        file.feedback(one.request_id, 1.0 if one.target == "large" else 0.0)
+        file.feedback(one.request_id, 0.5, one.key)
+        file.feedback(one.request_id, 1.0 if one.target == "large" else 0.0, one.key)  # the last word counts
+        file.feedback(one.request_id, 0.5, "another key")  # that has used the same id
     file.stop()
     after = routes_with("{model: small, weight: 3}, {model: large, weight: 1}", "{model: large}")
     found = only(tmp_path, after, outcomes=("feedback",)).estimates["feedback"]

@@ -35,7 +35,10 @@ def body_of(body: bytes, kind: type[T]) -> T:
 def _refused(body: bytes, kind: type[Any], error: msgspec.ValidationError) -> SitsError:
     if len(body) > LARGEST:
         return explain(error)
-    found = faults(msgspec.json.decode(body), kind)
+    try:
+        found = faults(msgspec.json.decode(body), kind)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return explain(error)  # What is beyond the fault cannot be read at all.
     told = "; ".join(_said(fault) for fault in found[:MOST])
     more = f"; and {len(found) - MOST} more" if len(found) > MOST else ""
     param = shown(found[0].path) if found else ""

@@ -23,9 +23,10 @@ from sits.gateway.counting import Fitness, Judged
 from sits.gateway.exchange import Exchange
 from sits.inner.ask import Ask
 from sits.inner.errors import Code, SitsError
+from sits.observe.explain import LATER
 from sits.resilience.qos.classes import P0
 from sits.resources.context import ServiceSpec
-from sits.routing.context.fit import Verdict
+from sits.routing.context.fit import FITS, Verdict
 from sits.routing.context.stages import HEADER, NO_SERVICE
 from sits.routing.target import Target
 from sits.state.tokens import Tokens
@@ -214,7 +215,8 @@ async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | No
     if not targets:
         targets, judged = await _others(x, fitness, tokens, wanted, service, judged)
     if targets != list(x.plan.targets):
-        x.plan = msgspec.structs.replace(x.plan, targets=tuple(targets), filtered=(*x.plan.filtered, *_left_out(judged)))
+        why = (*_left_out(judged), *_put_back(judged, x.plan.targets, targets))
+        x.plan = msgspec.structs.replace(x.plan, targets=tuple(targets), filtered=(*x.plan.filtered, *why))
     return None
 
 
@@ -249,6 +251,20 @@ async def _others(
 
 def _left_out(judged: Judged) -> Sequence[tuple[str, str]]:
     return [(name, "has no room: " + one.why()) for name, one in judged.fits.items() if one.verdict is Verdict.DOES_NOT_FIT]
+
+
+def _put_back(judged: Judged, planned: Sequence[Target], targets: Sequence[Target]) -> Sequence[tuple[str, str]]:
+    """Who was to be asked before whoever is asked first now, and why it is not."""
+    found = []
+    for target in planned:
+        if target is targets[0]:
+            break
+        one = judged.fits.get(target.name, FITS)
+        if target in targets:
+            # Who has room for certain was put back by the stage of the route alone.
+            why = "others are preferred for such prompts" if one.verdict is Verdict.FITS else one.why()
+            found.append((target.name, LATER + why))
+    return found
 
 
 def _chunks(x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec) -> Chunks:

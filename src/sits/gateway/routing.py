@@ -208,7 +208,8 @@ class Routing:
                 record = next((one for one in ring if one.request_id == given.request_id and one.key == given.key), None)
             if record is None or record.status != 200:
                 return False
-        tracing.feedback(given.request_id, 0.5 + 0.5 * given.score)
+        key = record.key if record is not None and given.anyone else given.key
+        tracing.feedback(given.request_id, 0.5 + 0.5 * given.score, key)
         return True
 
     # Pages

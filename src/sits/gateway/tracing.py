@@ -102,10 +102,10 @@ class Tracing:
         sample.dollars = dollars
         self.file.put(sample, record)
 
-    def feedback(self, request_id: str, score: float) -> None:
-        """Somebody said how an answer was, 0 to 1."""
+    def feedback(self, request_id: str, score: float, key: str | None) -> None:
+        """Somebody said how an answer to a key was, 0 to 1."""
         if self.wanted(request_id):
-            self.file.feedback(request_id, score)
+            self.file.feedback(request_id, score, key)
 
     def _of(self, choice: Choice) -> tuple[bytes, ...]:
         found = self._looked_at.get(id(choice))

@@ -92,7 +92,7 @@ def _understood(record: Record) -> Iterator[Tree]:
     if wish.arm:
         facts.append(_learned(wish))
     if wish.tokens:
-        facts.append(f"{wish.tokens} tokens of prompt{'' if wish.exact else ' at the most'}")
+        facts.append(f"{wish.tokens} tokens of prompt{'' if wish.exact else ', not counted exactly'}")
     if wish.region:
         facts.append(f"region {wish.region}")
     if wish.adapter:
@@ -141,8 +141,8 @@ def _candidates(draw: Draw) -> Tree:
     for index in sorted(range(len(draw.weights)), key=lambda index: -draw.totals[index] * draw.weights[index][1]):
         name, weight = draw.weights[index]
         given = ", ".join(f"{score.name} {score.given[index]:.1f}" for score in draw.scores)
-        times = "" if len({one for _, one in draw.weights}) == 1 else f" times its weight {weight:g}"
-        rows.append(f"{name}: {draw.totals[index]:.2f}{times} = {given}")
+        times = "" if len({one for _, one in draw.weights}) == 1 else f"; times its weight, {weight:g}"
+        rows.append(f"{name}: {draw.totals[index]:.2f} = {given}{times}")
     return Tree(f"scores, of 100 each: {weights}", leaves(rows))
 
 
@@ -158,7 +158,7 @@ def _draw(draw: Draw) -> str:
         shares = [*zip((name for name, _ in draw.weights), draw.seen or (weight for _, weight in draw.weights), strict=True)]
         total = sum(share for _, share in shares)
         words = ", ".join(f"{name} {share:g}" for name, share in shares)
-        return f"drew {draw.chosen} with {draw.number:.4f} of {total:g} ({words}){by}{leaning}"
+        return f"drew {draw.chosen} with {draw.number * total:.6g} of {total:g} ({words}){by}{leaning}"
     costs = ", ".join(f"{name} {_cost(cost)}" for (name, _), cost in zip(draw.weights, draw.seen, strict=True))
     if draw.policy == "hash":
         return f"chose {draw.chosen}: the nearest with room from {draw.number:.4f} on the ring (steps: {costs}){leaning}"

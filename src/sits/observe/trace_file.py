@@ -91,9 +91,9 @@ class TraceFile:
         """Have a finished request recorded; neither may change any more. 0.2 us; left out when there is too much to do."""
         self._append((sample, record))
 
-    def feedback(self, request_id: str, score: float) -> None:
-        """How an answer was, 0 to 1."""
-        self._append(Feedback(request_id, score, self._wall()))
+    def feedback(self, request_id: str, score: float, key: str | None) -> None:
+        """How an answer to a key was, 0 to 1."""
+        self._append(Feedback(request_id, score, self._wall(), key))
 
     def _append(self, item: Item) -> None:
         if len(self._queue) < self._capacity:

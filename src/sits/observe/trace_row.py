@@ -10,7 +10,7 @@ what was said, unless bodies were asked for.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +155,8 @@ class Feedback(msgspec.Struct, frozen=True, tag="feedback", tag_field="line"):
     score: float
     """0 to 1."""
     time: float
+    key: str | None = None
+    """Whose request it is: keys may use the same ids. Not in older traces."""
 
 
 class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="line"):
@@ -314,8 +316,3 @@ def _line(raw: bytes, file: str, number: int) -> Line | Bad:
     except msgspec.DecodeError as error:
         whole = raw.endswith(b"\n")
         return Bad(file, number, str(error) if whole else "it has no end", not whole)
-
-
-def feedback_in(lines: Iterable[Line | Bad]) -> Mapping[str, float]:
-    """What was said later of answers, by request id: the last word of each. So many as fit into memory: 100 bytes each."""
-    return {line.request_id: line.score for line in lines if isinstance(line, Feedback)}

@@ -33,7 +33,8 @@ class Survey(msgspec.Struct):
     bad_lines: int = 0
     missing: int = 0
     heads: dict[str, Head] = {}
-    feedback: dict[str, float] = {}
+    feedback: dict[tuple[str, str | None], float] = {}
+    """By id and key of the request."""
 
 
 MOST_BAD = 20
@@ -54,7 +55,7 @@ def survey(path: Path, latencies: Latencies, limit: int | None = None) -> Survey
         elif isinstance(line, Head):
             found.heads.setdefault(line.snapshot, line)
         elif isinstance(line, Feedback):
-            found.feedback[line.request_id] = line.score
+            found.feedback[line.request_id, line.key] = line.score
         elif isinstance(line, Gap):
             found.missing += line.missing
         else:
@@ -157,12 +158,13 @@ def replay(
         )
 
 
-def _worth(of: Of, comparison: Comparison, row: Row, feedback: Mapping[str, float]) -> float | None:
+def _worth(of: Of, comparison: Comparison, row: Row, feedback: Mapping[tuple[str, str | None], float]) -> float | None:
     if of == "latency":
         return outcome(row).latency_ms
     if of == "cost":
         return comparison.dollars(row)
-    return feedback.get(row.record.request_id)
+    own = row.record.request_id, row.record.key
+    return feedback.get(own, feedback.get((row.record.request_id, None)))
 
 
 def _features(row: Row, target: str) -> tuple[float, ...]:

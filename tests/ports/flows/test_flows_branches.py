@@ -42,7 +42,7 @@ class Play:
         while await self._signal(1.0) is not None:
             pass
         self.end = repr((self._context.now(), self.given))
-        await self._context.sleep(5_000.0)
+        await self._sleep(5_000.0)
         self.over = True
         return b""
 
