@@ -11,10 +11,11 @@ import random
 import signal
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 
 import pytest
-from gateway_client import Asking
+from gateway_client import Asking, eventually
 from gateway_process import Sits
 from gateway_rig import inside_loop, model, settings, write
 from gateway_wires import PATHS, WIRES, request
@@ -322,6 +323,10 @@ def both(page: Page) -> bool:
     return page["sits_workers", ()] == 2
 
 
+def gone(sits: Sits, pid: int) -> bool:
+    return not sits.lives(pid)
+
+
 def in_force(version: int) -> Callable[[Page], bool]:
     return lambda page: page["sits_config_version", ()] == version
 
@@ -343,6 +348,7 @@ async def test_over_the_deaths_of_workers_no_counter_falls_and_versions_agree(tm
             victim = sits.crew()[-1]
             os.kill(victim, signal.SIGKILL)
             before = await never_falling(sits, before, lambda page: not both(page))
+            await eventually(partial(gone, sits, victim), "it is gone, and no connection is given to it")
             await requests(sits, 5)
             before = await never_falling(sits, before, both)
             assert victim not in sits.crew()

@@ -135,6 +135,34 @@ async def test_nobody_gets_requests_again_before_all_are_ready_and_a_split_that_
 
 
 @inside_loop
+@pytest.mark.parametrize("how", ["another is not ready", "the gateway ends"])
+async def test_of_a_split_that_is_given_up_no_try_goes_on(how: str) -> None:
+    scene = Scene()
+    lane, hands = scene.lane, scene.hands
+    scene.flow(5000, 100)
+    await scene.settle(lambda: lane.asleep == {"a", "c"})
+    tries: dict[str, asyncio.Task[None] | None] = {}
+    fails = asyncio.Event()
+
+    async def ready(name: str) -> None:
+        tries[name] = asyncio.current_task()
+        await (fails if name == "c" else asyncio.Event()).wait()
+        raise SitsError(Code.MODEL_UNAVAILABLE, f"{name} does not load")
+
+    hands.ready = ready  # type: ignore[method-assign]
+    scene.flow(0, 0, 12.0)
+    await scene.settle(lambda: set(tries) == {"a", "c"})
+    if how == "another is not ready":
+        fails.set()
+        await scene.settle(lambda: lane.units.state == "merged")
+        assert scene.events[-1][1]["why"] == "c does not load"
+    else:
+        await scene.merging.aclose()
+    assert [one is not None and one.done() for one in tries.values()] == [True, True]
+    await scene.merging.aclose()
+
+
+@inside_loop
 async def test_a_merge_into_a_unit_that_cannot_answer_is_not_made() -> None:
     scene = Scene(Wanted(UnitsSpec(into="a"), THREE.backends))
     scene.hands.broken = {"a"}

@@ -110,6 +110,22 @@ class Gateway:
         client.close()
         return value
 
+    def let_go(self) -> None:
+        """Wait until the connections to the model, which idle, are closed.
+
+        Raises:
+            AssertionError: it does not come to that.
+        """
+        end = time.monotonic() + PATIENCE
+        there = f":{int(self.upstream.rpartition(':')[2]):04X}"
+        while left := sum(row[2].endswith(there) and row[3] == "01" for row in self._connections()):
+            assert time.monotonic() < end, f"{left} connections to the model are left: {self.log()[-2000:]}"
+            time.sleep(0.05)
+
+    def _connections(self) -> list[list[str]]:
+        """Rows of proc_net_tcp(5): the third is the other side, the fourth the state, of which 01 is established."""
+        return [line.split() for line in pathlib.Path(f"/proc/{self._process.pid}/net/tcp").read_text().splitlines()]
+
     def calm(self, sockets: int) -> None:
         """Wait until nothing is under way and no more connections are open than `sockets` says.
 

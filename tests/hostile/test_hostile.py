@@ -85,7 +85,7 @@ def steady(gateway: Gateway) -> Iterator[None]:
     """Around many cases: no growth, and everything that was opened is closed again."""
     uvloop.run(storm(gateway, range(-60, 0)))  # what is made once is made now
     gateway.calm(1 << 20)
-    time.sleep(2.5)  # the connections to the models, idle by now, are let go
+    gateway.let_go()
     memory, held = gateway.rss(), gateway.sockets()
     yield
     gateway.calm(held + 4)

@@ -73,6 +73,8 @@ def status(as_json: bool, url: str, key: str | None) -> None:
             local = model.get("local")
             how = local["state"] if local else model.get("unusable") or model.get("endpoint")
             click.echo(f"  {name:<32} {model['engine']:<10} {how}")
+        for line in found["plugins"]["problems"]:
+            click.secho(f"plugins: {line}", fg="yellow")
         if config["error"]:
             click.secho(f"the last change was refused:\n{config['error']}", fg="red")
     if config["error"]:

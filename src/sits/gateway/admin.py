@@ -95,6 +95,7 @@ class Admin:
                 "error_at": config.last_error_at,
             },
             "cluster": self._cluster(),
+            "plugins": node.plugging.brief(),
             "reports": node.routing.reporting.status(),
             "auth": table.authenticator.asks,
             "models": {name: self._model(name) for name in sorted(snapshot.models)},

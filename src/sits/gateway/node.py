@@ -86,7 +86,7 @@ class Node:
         self.lines = LineWriter(_to_stderr, self.redactor, self.registry.records_dropped)
         self.sweep = Sweep()
         self.standing = Standing(self.registry, wall=self.wall, clock=time.perf_counter)
-        self.plugging = Plugging(self.standing, self._recompile)
+        self.plugging = Plugging(self.standing, self._recompile, self.redactor, lambda: self.reloader.declared)
         self.reloader = Reloader(config, registered=lambda: self._stored, judge=self._judge, base=base_of(config, data))
         self.reloader.number = Versions()
         self.figures: Figures | None = None
@@ -170,7 +170,7 @@ class Node:
     def _put_together(self, table: Table) -> None:
         """The service, and what goes on beside its requests."""
         settings = table.snapshot.settings
-        self._pages = Pages(self._check, self._request_id, self.redactor.text, OPERATIONS)
+        self._pages = Pages(self._check, self._request_id, self.redactor, OPERATIONS)
         self.service = Service(
             table,
             self.sweep,

@@ -18,6 +18,7 @@ from sits.dialects import client
 from sits.engines.base import Headers
 from sits.gateway.wire import Request, Wire
 from sits.inner.errors import Code, SitsError
+from sits.observe.redact import Redactor
 from sits.security.keys import KeyIdentity
 
 _log = logging.getLogger("sits.gateway")
@@ -35,10 +36,13 @@ class Visit:
         self.name = name
 
 
+JSON = b"application/json"
+
+
 class Answer(msgspec.Struct, frozen=True):
     body: bytes
     status: int = 200
-    content_type: bytes = b"application/json"
+    content_type: bytes = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
@@ -59,12 +63,12 @@ class Pages:
         self,
         check: Callable[[Request], KeyIdentity | None],
         identify: Callable[[dict[bytes, bytes]], str],
-        redact: Callable[[str], str],
+        redactor: Redactor,
         data_plane: Mapping[bytes, object],
     ) -> None:
         self._check = check
         self._identify = identify
-        self._redact = redact
+        self._redactor = redactor
         self._data_plane = data_plane
         self._exact: dict[bytes, dict[bytes, tuple[Page, Rights]]] = {}
         self._under: dict[bytes, dict[bytes, dict[bytes, tuple[Page, Rights]]]] = {}
@@ -113,7 +117,7 @@ class Pages:
         if answer.status >= 400 or _log.isEnabledFor(logging.DEBUG):
             took = (time.perf_counter() - started) * 1e3
             line = f"{request.method.decode('latin-1')} {request.path.decode('latin-1')} -> {answer.status} in {took:.1f} ms"
-            _log.info(self._redact(line), extra={"request_id": request_id})
+            _log.info(self._redactor.text(line), extra={"request_id": request_id})
 
     async def _visit(self, request: Request, request_id: str) -> Answer:
         methods, name = self._find(request.path)
@@ -132,7 +136,11 @@ class Pages:
         key = None if rights == "open" else self._check(request)
         if rights == "admin" and key is not None and not key.admin:
             raise SitsError(Code.FORBIDDEN, "this needs an admin key: sits keys new --admin")
-        return await page(Visit(request, request_id, key, name))
+        answer = await page(Visit(request, request_id, key, name))
+        if rights == "admin" and answer.content_type == JSON:
+            # What models, plugins and queries said is shown here, and they may have said anything.
+            answer = msgspec.structs.replace(answer, body=self._redactor.line(answer.body))
+        return answer
 
     def _find(self, path: bytes) -> tuple[dict[bytes, tuple[Page, Rights]] | None, str]:
         exact = self._exact.get(path)
@@ -146,7 +154,7 @@ class Pages:
         return None, ""
 
     def _refusal(self, request: Request, error: SitsError, request_id: str) -> Answer:
-        error.message = self._redact(error.message)
+        error.message = self._redactor.text(error.message)
         dialect = client("messages") if request.path.startswith(b"/v1/messages") else client("chat")
         headers: Headers = [(b"x-sits-error", error.code.value.encode())]
         if error.retry_after is not None:

@@ -144,6 +144,7 @@ class Routing:
             prometheus=snapshot.settings.prometheus,
             most_out=snapshot.settings.outliers.most_out,
         )
+        self._plugging.take(snapshot)
 
     def tick(self, now: float) -> None:
         """Ten times a second: what time alone brings."""

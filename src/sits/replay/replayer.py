@@ -320,7 +320,7 @@ class Replayer:
             why = self._known_of(row).lacks(row, hashes.header or "")
             if why:
                 return f"policy hash goes by header {hashes.header}, {why}"
-        if hashes is not None and hashes.by in ("session", "prefix"):
+        if hashes is not None and hashes.by in ("session", "prefix") and made.plan is not None:
             notes.append(f"places on the ring are those of hashes of the {hashes.by}")
         guessed = dict.fromkeys((*self._built.sieve(choice).guessed, *self._built.memory(pool).guessed))
         if guessed and self._as_it_was(row, choice):

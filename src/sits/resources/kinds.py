@@ -341,7 +341,7 @@ class SettingsSpec(Spec, frozen=True):
     """Traffic colours that metrics tell apart; others count together."""
     prometheus: str | None = None
     """Base URL of a Prometheus server, for queries of Pressure resources and of the health of models."""
-    plugins: str | None = None
+    plugins: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     """Folder of plugins that choose among backends, relative to this file; each `.py` in it is loaded, again when it changes."""
     trace: TraceSpec | None = None
     """Recording traffic for `sits replay`; nothing is recorded when not given."""

@@ -98,7 +98,10 @@ LONG = "the quick brown fox jumps over lazy dogs " * 16
 TOO_LONG = {
     "one token more": ({"input": ["ok", "合" * 507]}, "input 1 has 513."),
     "by the model's own tokenizer": ({"input": "合同法律" * 2000}, "input 0 has 4006."),
-    "so long that it is not counted": ({"input": "合同法律" * 50_000}, "input 0 has 200000 characters, which are more than that."),
+    "so long that it is not counted": (
+        {"input": "合同法律" * 50_000},
+        "input 0 has 200000 characters, which are more than that.",
+    ),
 }
 
 

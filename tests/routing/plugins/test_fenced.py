@@ -92,6 +92,30 @@ def test_what_makes_sense_counts(said, scale, gives):
     assert all(type(one) is float for one in given)
 
 
+@pytest.mark.parametrize("varies", ["never", "tick", "request"])
+def test_points_are_of_those_whom_filters_have_left(varies):
+    class Varies(Says):
+        pass
+
+    Varies.varies = varies
+    made = made_for(candidates_of(3), {"said": [0.0, 2.0, 4.0], "scale": "least"})
+    gone = []
+
+    class Gone(Keeps):
+        def keep(self, facts, candidate):
+            return "is gone" if candidate.index in gone else ""
+
+    scheduler = Scheduler(made.candidates, [Gone(made)], [Weighed(fenced_score(Varies, made, fence()), 1.0)])
+    for those, totals in (
+        ([], [100.0, 0.0, 0.0]),
+        ([0], [0.0, 100.0, 50.0]),
+        ([0, 1], [0.0, 0.0, 100.0]),
+        ([], [100.0, 0.0, 0.0]),
+    ):
+        gone[:] = those
+        assert scheduler.decide(facts_of(0), frozenset()).totals == pytest.approx(totals, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("said", "scale", "why"),
     [

@@ -204,8 +204,8 @@ def test_what_is_said_is_made_0_to_100(scale: str, said: Sequence[float], expect
 )
 @settings(max_examples=80, deadline=None)
 def test_points_are_of_those_who_are_left(rows: list[tuple[list[float], Varies, str]], gone: list[set[int]]) -> None:
-    """Whoever is left out is as if he were not there: another one's worth does not depend on him. A backend that was never asked costs
-    nothing, and would otherwise make all others alike."""
+    """Whoever is left out is as if he were not there. A backend that was never asked costs nothing, and would make all others
+    alike."""
 
     def scheduler(those: Sequence[int], sieve: Drops | None) -> Scheduler:
         scores = []

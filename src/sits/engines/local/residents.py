@@ -122,7 +122,9 @@ class LocalModels:
     def attach(self, lease: Path) -> Child | None:
         """The process that holds a lease, when one does and is ready: as we started it, if we did."""
         found = attach(lease)
-        ours = next((one for one in self._started if found is not None and not one.gone and one.lease.pid == found.lease.pid), None)
+        ours = next(
+            (one for one in self._started if found is not None and not one.gone and one.lease.pid == found.lease.pid), None
+        )
         if ours is None or found is None:
             return found
         ours.lease = found.lease

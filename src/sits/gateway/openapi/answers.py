@@ -195,6 +195,12 @@ def _cluster() -> Schema:
     )
 
 
+def _plugins() -> Schema:
+    return record(
+        {"live": COUNT, "fenced": COUNT, "problems": said(listed(STRING), "What is wrong with them, or with how routes use them.")}
+    )
+
+
 def _reports() -> Schema:
     peer = record(
         {
@@ -294,6 +300,7 @@ def _status() -> Schema:
             "tasks": said(COUNT, "Tasks of the worker that answers; as many after hours as after minutes."),
             "config": config,
             "cluster": said(nullable(_cluster()), "This gateway's part in its cluster; null where the bus is local."),
+            "plugins": said(_plugins(), "Plugins of this worker: `/v1/admin/plugins` has all of them."),
             "reports": said(_reports(), "What this process and the others of its service tell each other of targets."),
             "auth": said(BOOLEAN, "Whether a key is asked for."),
             "models": {"type": "object", "additionalProperties": model},

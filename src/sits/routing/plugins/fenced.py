@@ -146,7 +146,7 @@ class FencedScore(Score):
                 fence.failed(error, clock() - begun)
                 return self._none
             took = clock() - begun
-        given = self._given(said, due <= 0)
+        given = self._given(said, due <= 0, facts.kept)
         if given is None:
             if state == FINE:
                 fence.took(took)
@@ -157,8 +157,8 @@ class FencedScore(Score):
             fence.well(took)
         return given
 
-    def _given(self, said: Any, closely: bool) -> list[float] | None:
-        """What it said as 0 to 100 for each candidate, where it can be read."""
+    def _given(self, said: Any, closely: bool, those: Sequence[int] | None) -> list[float] | None:
+        """What it said as 0 to 100 for each candidate, of `those` alone where some are left out; None where it cannot be read."""
         if type(said) is not list:
             said = self._listed(said)
             if said is None:
@@ -182,7 +182,7 @@ class FencedScore(Score):
         if self._scale == "given":
             # A copy: the plugin may keep its list, and change it while a record has it.
             return list(said)
-        given = normalised(said, self._scale)
+        given = normalised(said, self._scale, those)
         return given if isfinite(sum(given)) else None
 
     def _listed(self, said: Any) -> list[Any] | None:

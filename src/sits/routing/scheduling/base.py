@@ -64,6 +64,7 @@ class Facts:
         "exact",
         "favoured",
         "headers",
+        "kept",
         "key",
         "needs",
         "now",
@@ -93,6 +94,8 @@ class Facts:
         self.headers: Mapping[bytes, bytes] = headers
         """Of the client, names in lower case."""
         self.body: bytes = body
+        self.kept: list[int] | None = None
+        """Indices of the candidates that filters have left, where they have not left all: points are of these."""
         self.key: str = ""
         """Name of the API key."""
         self.team: str = ""

@@ -98,7 +98,7 @@ class _Use:
     def keeps(self, facts: Facts, candidates: list[Candidate], tick: int, those: list[int] | None) -> list[float]:
         """The same, or what it gave for this facet before, in this tick where it varies by tick."""
         facet: Hashable = self.score.facet(facts) if self.faceted else None
-        if those is not None and self.scale != "given":
+        if those is not None:
             facet = (facet, tuple(those))
         found = self.said.get(facet)
         if found is not None and (not self.ticks or found[0] == tick):
@@ -230,7 +230,7 @@ class Scheduler:
             if sieve.filter.asks(facts):
                 kept = self._sift(sieve, facts, kept, filtered, by, waived)
         # Points are of those that are left: whoever cannot be asked must not be the best of them.
-        those = None if not kept or len(kept) == len(self._all) else kept
+        those = facts.kept = None if not kept or len(kept) == len(self._all) else kept
         known = self._known(facts, those)
         sums, parts = known.sums, known.parts
         if self._live:
