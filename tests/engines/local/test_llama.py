@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from granted import Granted
 from local_kit import Answer, ask, chat, gemma_plan, house, outgoing, post, run, smol_plan, until
 
+from granted import Granted
 from sits.engines.base import Deadlines, Outgoing
 from sits.engines.local.engine import LocalEngine
 from sits.engines.local.lease import read

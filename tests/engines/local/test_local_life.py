@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
-from granted import Granted
 from local_kit import CACHE, Answer, alive, ask, chat, e5_plan, house, outgoing, post, run, smol_plan, until
 
+from granted import Granted
 from sits.engines.base import Deadlines
 from sits.engines.local.engine import LocalEngine
 from sits.inner.errors import Code

@@ -33,6 +33,11 @@ print(json.dumps(pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_te
 """
 
 
+def there(pid: int) -> bool:
+    """Whether there is such a process; a zombie is."""
+    return Path(f"/proc/{pid}").exists()
+
+
 async def sight_is_lost(engine: LocalEngine) -> None:
     """As when a host did not take a connection: it is given up, found again by its lease, and is still ours."""
     resident = engine._resident
@@ -61,7 +66,7 @@ async def the_end_is_cut_off(engine: LocalEngine) -> None:
 
 @pytest.mark.parametrize("what", [sight_is_lost, the_end_is_cut_off])
 def test_a_model_s_process_is_ended_and_reaped_though(what: Callable[[LocalEngine], Awaitable[None]], data: Path) -> None:
-    async def story() -> int:
+    async def story() -> tuple[int, bool]:
         async with house(data) as models:
             engine = LocalEngine(e5_plan(), models)
             await engine.warm()
@@ -69,10 +74,10 @@ def test_a_model_s_process_is_ended_and_reaped_though(what: Callable[[LocalEngin
             assert pid is not None
             await what(engine)
             assert alive(pid)
-        assert not Path(f"/proc/{pid}").exists(), "neither running nor a zombie of ours"
-        return pid
+        return pid, there(pid)
 
-    assert run(story()) > 0
+    pid, still = run(story())
+    assert not still, f"{pid} runs, or is a zombie of ours"
 
 
 class Served:
@@ -137,4 +142,4 @@ def test_a_gateway_whose_model_was_busy_leaves_no_process_behind(served: Served)
     if owner != served.pid:
         os.kill(owner, signal.SIGKILL)
     assert served.left() == []
-    assert not Path(f"/proc/{host}").exists()
+    assert not there(host)

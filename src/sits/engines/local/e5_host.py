@@ -296,11 +296,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_there(self) -> bool:
         """Whether the other side still holds the connection; it has nothing to send while it waits."""
         try:
-            return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+            seen: bytes = self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
             return False
+        return seen != b""
 
     def version_string(self) -> str:
         return "sits"
