@@ -88,7 +88,7 @@ def test_plugins_that_can_be_used_are_valid(found):
         pytest.param(
             {"other": "nope"}, ("c.yaml", 17, "spec.scores[1].name", 'there is no score "nope"'), id="a score that is not there"
         ),
-        pytest.param({"folder": "''"}, ("c.yaml", 3, "spec.plugins", "no folder is named"), id="a folder without a name"),
+        pytest.param({"folder": "''"}, ("c.yaml", 3, "spec.plugins", "the text is empty"), id="a folder without a name"),
         pytest.param(
             {"bad": "print('x' * 100_000)\nraise SystemExit(4)"},
             ("bad.py", 0, "", "raised SystemExit: 4 (bad.py, line 2)"),

@@ -357,23 +357,23 @@ async def test_a_real_model_reads_what_is_longer_than_its_window(folder: pathlib
 
 
 @pytest.mark.parametrize(
-    ("size", "context", "order", "left_out"),
+    ("size", "context", "order", "told"),
     [
         pytest.param(50, None, ["small", "big"], [], id="small enough for all: as it was planned"),
-        pytest.param(1190, None, ["big", "small"], [], id="perhaps too long for one: the other is asked first"),
+        pytest.param(1190, None, ["big", "small"], ["small"], id="perhaps too long for one: the other is asked first"),
         pytest.param(2000, None, ["big"], ["small"], id="certainly too long for one: it is not asked"),
         pytest.param(
             1190,
             ContextSpec(most=3000, stages=[StageSpec("reason")], services={}),
             ["big", "small"],
-            [],
+            ["small"],
             id="also where the route has a context",
         ),
     ],
 )
 @inside_loop
 async def test_who_has_room_is_asked_first_and_who_has_none_is_not_asked(
-    tmp_path: pathlib.Path, size: int, context: ContextSpec | None, order: list[str], left_out: list[str]
+    tmp_path: pathlib.Path, size: int, context: ContextSpec | None, order: list[str], told: list[str]
 ) -> None:
     async with ScriptedServer([READ, WIRES["chat", "openai"].answers("好"), AGAIN]) as server:
         counted = {"source": "file:nowhere.json", "normalises": "none", "longest": 4}
@@ -383,7 +383,7 @@ async def test_who_has_room_is_asked_first_and_who_has_none_is_not_asked(
             fitted = await serve(gateway, chat(("user", "a" * size), model="r"), context)
             assert fitted.status == 200
             assert [target.name for target in fitted.targets] == order
-            assert [name for name, _ in fitted.filtered] == left_out
+            assert [name for name, _ in fitted.filtered] == told
             assert gateway.record().target == order[0]
 
 

@@ -119,9 +119,13 @@ def test_what_is_wrong_is_said_at_its_place(tmp_path: pathlib.Path, more: str, e
 @pytest.mark.parametrize(
     ("use", "place", "said"),
     [
-        ("  scores:\n    - {name: latency, settings: {nonsense: 1}}\n", ":18:33 spec.scores[0].settings: ", "nonsense"),
-        ("  scores:\n    - {name: zone, settings: {zones: 5}}\n", ":18:30 spec.scores[0].settings: ", "zones"),
-        ("  filters:\n    - {name: cost, settings: {most: -1}}\n", ":18:30 spec.filters[0].settings: ", "most"),
+        ("  scores:\n    - {name: latency, settings: {nonsense: 1}}\n", ":18:34 spec.scores[0].settings.nonsense: ", "nonsense"),
+        ("  scores:\n    - {name: zone, settings: {zones: 5}}\n", ":18:31 spec.scores[0].settings.zones: ", "zones"),
+        (
+            "  filters:\n    - {name: cost, settings: {mostPerMillion: -1}}\n",
+            ":18:47 spec.filters[0].settings.mostPerMillion: ",
+            "range",
+        ),
     ],
     ids=["unknown", "wrong type", "out of range"],
 )

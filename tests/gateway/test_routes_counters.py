@@ -112,7 +112,7 @@ ENDS: dict[str, tuple[Story, list[Any], list[Any], dict[str, Any]]] = {
 }  # fmt: skip
 CHOSEN = {
     "scores": [{"name": "least-outstanding"}, {"name": "prefix-affinity"}],
-    "rules": [{"name": "x", "match": {"qps": {"from": 0}}, "backends": [{"model": "one"}], "while": {"p99BelowMs": 9e9}}],
+    "rules": [{"name": "x", "match": {"qps": {"from": 0}}, "backends": [{"model": "one"}], "while": {"p99BelowMs": 1e9}}],
 }
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "chosen": CHOSEN}
 

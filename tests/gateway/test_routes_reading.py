@@ -73,7 +73,7 @@ async def test_nobody_can_tell_by_who_answers_what_another_team_has_sent(tmp_pat
             asked = await gateway.ask(CHAT, body, bearer(who))
             draw = gateway.record(asked).draw
             assert draw is not None
-            warm.setdefault(who, max(draw.warm) / draw.size)
+            warm.setdefault(who, max(draw.warm, default=0.0) / max(1.0, draw.size))
     assert warm["red"] > 0.5, "the instructions that all begin with"
     assert warm["blue"] == 0.0
     assert warm["more"] > warm["red"], "teams know what their keys have sent"

@@ -196,7 +196,10 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     ),
     "a figure out of range, where it was written": (
         "  backends: [gpt4]\n  rules:\n    - match: {region: eu}\n      backends: [claude]\n      when: {p99Ms: -1}\n",
-        ['r.yaml:11:21 spec.rules[0].while.p99BelowMs: -1.0 is out of range; give a figure of at least 1e-06 and of at most 1000000000'],
+        [
+            "r.yaml:11:21 spec.rules[0].while.p99BelowMs: -1.0 is out of range; "
+            "give a figure of at least 1e-06 and of at most 1000000000"
+        ],
     ),
     "an affinity to nothing": (
         "  backends: [gpt4]\n  affinity: [x]\n",

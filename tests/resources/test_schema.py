@@ -74,7 +74,8 @@ def test_every_field_is_described_in_schema_and_page(struct: type[msgspec.Struct
 
 def test_the_page_says_type_default_and_meaning() -> None:
     row = (
-        "| `attempts` | a whole number of at least 1 and of at most 1000000000000000 | — | The most targets tried for one request; all of them when not given. |"
+        "| `attempts` | a whole number of at least 1 and of at most 1000000000000000 | — "
+        "| The most targets tried for one request; all of them when not given. |"
     )
     assert row in resource_page().splitlines()
     assert "| `backends` | list of [Backend](#backend) | needed |" in resource_page()

