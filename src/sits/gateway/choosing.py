@@ -9,8 +9,9 @@ import msgspec
 from sits.gateway.exchange import Exchange
 from sits.gateway.facts import ADAPTER, facts_of
 from sits.inner.errors import Code, SitsError
+from sits.routing.barred import Barred
 from sits.routing.beginnings import Reading
-from sits.routing.plan import NOBODY, Barred, Choice, Plan
+from sits.routing.plan import NOBODY, Choice, Plan
 from sits.routing.target import operation_capability
 from sits.routing.units import gathered, left_out, prompt_tokens
 

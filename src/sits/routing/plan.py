@@ -12,6 +12,7 @@ import msgspec
 from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import Route
+from sits.routing.barred import Barred
 from sits.routing.beginnings import Reading
 from sits.routing.matching import Rule
 from sits.routing.pool import LEFT_ALONE, NOBODY, Picked, Pool, ring_place
@@ -47,17 +48,6 @@ class Plan(msgspec.Struct, frozen=True):
     def rule(self) -> str:
         """The rule of the route that counted; empty where none did."""
         return self.pool.rule if self.pool is not None else ""
-
-
-class Barred(SitsError):
-    """Nobody behind a name may answer a request."""
-
-    __slots__ = ("filtered",)
-
-    def __init__(self, code: Code, message: str, filtered: Sequence[tuple[str, str]] = ()) -> None:
-        super().__init__(code, message)
-        self.filtered: Sequence[tuple[str, str]] = filtered
-        """(target, reason) of everybody."""
 
 
 class Choice:
