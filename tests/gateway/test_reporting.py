@@ -67,16 +67,16 @@ async def test_what_one_gateway_has_under_way_the_other_counts_until_the_last_by
         async with two(nats, tmp_path, "counting", *both) as (one, other):
             asked = [await one.begin(CHAT, request("chat", "r")) for _ in range(4)]
             states = other.node.standing.states
-            await eventually(lambda: [states[name].of_service for name in "ab"] == [2, 2], "the other counts them")
+            await eventually(lambda: [states[name].of_service() for name in "ab"] == [2, 2], "the other counts them")
             assert [states[name].outstanding for name in "ab"] == [0, 0]
             assert sum(row["under_way"] for row in peers(other)) == 4
             # It goes by what both have, so that its own two are one for each.
             asked += [await other.begin(CHAT, request("chat", "r")) for _ in range(2)]
-            await eventually(lambda: [states[name].of_service for name in "ab"] == [3, 3], "one more each")
+            await eventually(lambda: [states[name].of_service() for name in "ab"] == [3, 3], "one more each")
             held.set()
             assert [(await call.ended()).status for call in asked] == [200] * 6
             counted = [*one.node.standing.states.values(), *states.values()]
-            await eventually(lambda: all(state.of_service == 0 for state in counted), "nothing is under way")
+            await eventually(lambda: all(state.of_service() == 0 for state in counted), "nothing is under way")
             await eventually(lambda: all(state.seen == 3 for state in counted), "both have learned from all")
 
 
@@ -113,7 +113,7 @@ async def test_a_gateway_that_is_gone_is_forgotten_with_what_it_had(nats: NatsSe
             await one.node.routing.reporting.aclose()  # it says nothing any more, as if it were killed
             reporting = other.node.routing.reporting
             reporting.tick(other.node.loop.time() + 1e6 + PATIENCE)
-            assert (peers(other), sum(state.of_service for state in states.values())) == ([], 0)
+            assert (peers(other), sum(state.of_service() for state in states.values())) == ([], 0)
             assert all(state.journal is None for state in states.values()), "who is alone writes nothing down"
             held.set()
             assert (await call.ended()).status == 200

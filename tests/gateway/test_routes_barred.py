@@ -243,7 +243,7 @@ async def test_a_lost_adapter_that_one_asks_for_pushes_nobody_else_away(tmp_path
             for _ in range(10):
                 await gateway.ask(CHAT, chat("好", "r"), bearer("mallory", **{"x-sits-adapter": "sql"}))
             assert gateway.node.standing.states["m"].errors == 0.0
-            assert gateway.node.standing.states["m"].of_service == 0
+            assert gateway.node.standing.states["m"].of_service() == 0
 
 
 @inside_loop

@@ -101,7 +101,7 @@ def test_after_a_whole_report_of_each_everybody_counts_what_all_have_whatever_wa
         process.tell(*(one for one in crew if one is not process), now=1.0, whole=True)
     whole = {name: sum(process.states[name].outstanding for process in crew) for name in NAMES}
     for process in crew:
-        assert {name: state.of_service for name, state in process.states.items()} == whole
+        assert {name: state.of_service() for name, state in process.states.items()} == whole
         assert {name: state.outstanding + state.elsewhere for name, state in process.states.items()} == whole
 
 
@@ -125,9 +125,9 @@ def test_what_a_silent_one_had_under_way_is_not_counted_any_more() -> None:
     one.states["b"].started(1.0)
     one.tell(other, now=10.0)
     assert other.peers.forget_silent(10.0 + PATIENCE) == []
-    assert other.states["b"].of_service == 1
+    assert other.states["b"].of_service() == 1
     assert other.peers.forget_silent(10.1 + PATIENCE) == ["one"]
-    assert (other.states["b"].of_service, other.states["b"].elsewhere, len(other.peers)) == (0, 0, 0)
+    assert (other.states["b"].of_service(), other.states["b"].elsewhere, len(other.peers)) == (0, 0, 0)
 
 
 def test_strangers_are_those_of_nobody_of_the_service() -> None:

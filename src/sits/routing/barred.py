@@ -1,5 +1,4 @@
-"""Nobody may answer. Not beside the choice that raises it: that is compiled, and no base of a compiled class has `__slots__` unless
-it is compiled too."""
+"""Nobody may answer. Apart from the choice that raises it, which is compiled: bases of compiled classes have no `__slots__`."""
 
 from __future__ import annotations
 

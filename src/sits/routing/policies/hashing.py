@@ -77,7 +77,7 @@ class BoundedHash(Policy):
         places, owners = known
         under_way = 1
         for state in states:
-            under_way += state.of_service
+            under_way += state.of_service()
         each = self._factor * under_way / sum(weights)
         points, many = len(owners), len(states)
         costs = [UNSEEN] * many
@@ -86,7 +86,7 @@ class BoundedHash(Policy):
         for step in range(points):
             index = owners[(start + step) % points]
             if costs[index] == UNSEEN:
-                full = states[index].of_service >= ceil(each * weights[index])
+                full = states[index].of_service() >= ceil(each * weights[index])
                 costs[index] = float(met + many if full else met)
                 met += 1
                 if not full or met == many:

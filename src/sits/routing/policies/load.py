@@ -35,7 +35,7 @@ class LeastConnections(Policy):
         warm: Sequence[float] = (),
     ) -> list[float]:
         # With the one that would be added, or a small target is as good as a big one whenever both are idle.
-        return [(states[index].of_service + 1) / weights[index] for index in range(len(states))]
+        return [(states[index].of_service() + 1) / weights[index] for index in range(len(states))]
 
 
 class PeakEwma(Policy):
@@ -68,7 +68,7 @@ class PeakEwma(Policy):
 
 
 def _peak(state: TargetState, now: float) -> float:
-    outstanding = state.of_service
+    outstanding = state.of_service()
     peak = state.peak
     if peak == 0.0:
         # Never heard of: asked once, then left alone until it answers.

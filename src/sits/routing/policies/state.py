@@ -166,7 +166,6 @@ class TargetState:
         self._ct: float = 0.0
         self._wt: float = 0.0
 
-    @property
     def of_service(self) -> int:
         """Requests of this service that are under way with it: ours, and those of its other processes."""
         return self.outstanding + self.peers
@@ -363,7 +362,7 @@ class TargetState:
 
     def told(self, running: int, waiting: int, kv: float = -1.0) -> None:
         """What the target says of its own load, as its metrics were scraped: what is not of this service is of strangers."""
-        strangers = running + waiting - self.of_service
+        strangers = running + waiting - self.of_service()
         self.elsewhere = self.peers + (strangers if strangers > 0 else 0)
         self.kv = kv
 

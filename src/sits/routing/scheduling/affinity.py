@@ -73,9 +73,9 @@ class PrefixAffinity(Score):
     def _capped(self, given: list[float]) -> list[float]:
         under_way = 1
         for state in self._states:
-            under_way += state.of_service
+            under_way += state.of_service()
         for index, one in enumerate(given):
-            if one > 0.0 and self._states[index].of_service >= ceil(self._parts[index] * under_way):
+            if one > 0.0 and self._states[index].of_service() >= ceil(self._parts[index] * under_way):
                 given[index] = 0.0
         return given
 
@@ -116,14 +116,14 @@ class SessionAffinity(Score):
             return self._none
         under_way = 1
         for state in self._states:
-            under_way += state.of_service
+            under_way += state.of_service()
         given = self._none.copy()
         owners = self._owners
         at, size = bisect_right(self._places, place(key)), len(owners)
         first = -1
         for step in range(size):
             index = owners[(at + step) % size]
-            if index == first or self._states[index].of_service >= ceil(self._parts[index] * under_way):
+            if index == first or self._states[index].of_service() >= ceil(self._parts[index] * under_way):
                 continue
             if first >= 0:
                 given[index] = self._second

@@ -22,7 +22,7 @@ class LeastOutstanding(Score):
         self._states: list[TargetState] = [one.state for one in made.candidates]
 
     def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
-        return [state.of_service + 1.0 for state in self._states]
+        return [state.of_service() + 1.0 for state in self._states]
 
 
 class Load(Score):
@@ -130,6 +130,6 @@ class ZoneBalance(Score):
         under_way = [1.0] * len(self._weights)
         zones = self._zone
         for index, state in enumerate(self._states):
-            under_way[zones[index]] += state.of_service
+            under_way[zones[index]] += state.of_service()
         costs = [count / weight for count, weight in zip(under_way, self._weights, strict=True)]
         return [costs[zone] for zone in zones]
