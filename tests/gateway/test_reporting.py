@@ -111,6 +111,7 @@ async def test_a_gateway_that_is_gone_is_forgotten_with_what_it_had(nats: NatsSe
             states = other.node.standing.states
             await eventually(lambda: sum(state.peers for state in states.values()) == 1, "the other counts it")
             await one.node.routing.reporting.aclose()  # it says nothing any more, as if it were killed
+            assert all(state.journal is None for state in one.node.standing.states.values())
             reporting = other.node.routing.reporting
             reporting.tick(other.node.loop.time() + 1e6 + PATIENCE)
             assert (peers(other), sum(state.of_service() for state in states.values())) == ([], 0)

@@ -109,7 +109,8 @@ class Reporting:
         }
 
     async def aclose(self) -> None:
-        """Say no more. Safe to repeat."""
+        """Say no more, and write nothing more down. Safe to repeat."""
+        self._write_to(None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -120,7 +121,9 @@ class Reporting:
 
     def _attach(self) -> None:
         """Write down what the others are to know, if there are any."""
-        journal = self._journal if len(self.peers) else None
+        self._write_to(self._journal if len(self.peers) else None)
+
+    def _write_to(self, journal: Journal | None) -> None:
         for name, state in self._standing.states.items():
             state.journal = journal if name in self._names else None
         self._standing.beginnings.journal = journal
