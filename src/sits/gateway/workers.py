@@ -16,6 +16,8 @@ from collections.abc import Callable
 ENDS = (signal.SIGTERM, signal.SIGINT)
 RESTART_SECONDS = 1.0
 """The least time between two starts of one worker: a worker that dies at once must not spin."""
+MOST_SECONDS = 16.0
+"""And the most: twice as long each time that it dies before it has lived as long as this."""
 
 REAP_SECONDS = 5.0
 """How long, after the last worker, what the workers left behind may take to end."""
@@ -32,6 +34,8 @@ class Workers:
         self._work = work
         self._pids: dict[int, int] = {}
         self._started: dict[int, float] = {}
+        self._short: dict[int, int] = {}
+        """How often in a row it has died soon."""
         self._restarted: set[int] = set()
         self._stopping = False
 
@@ -61,15 +65,20 @@ class Workers:
                 self._stop(signal.SIGTERM)
             else:
                 # One that worked before is tried again and again: the files may be wrong just now, and the others serve.
-                time.sleep(max(0.0, self._started[index] + RESTART_SECONDS - time.monotonic()))
+                self._restarted.add(index)
                 if not self._stopping:
-                    self._restarted.add(index)
-                    self._start(index)
+                    self._start(index, self._pause(index))
         _reap_orphans()
         return worst
 
-    def _start(self, index: int) -> None:
-        self._started[index] = time.monotonic()
+    def _pause(self, index: int) -> float:
+        """How long it is to wait now that it has died."""
+        lived = time.monotonic() - self._started[index]
+        short = self._short[index] = self._short.get(index, 0) + 1 if lived < MOST_SECONDS else 0
+        return pause_of(short, lived)
+
+    def _start(self, index: int, pause: float = 0.0) -> None:
+        self._started[index] = time.monotonic() + pause
         # A signal between the fork and the note of it would miss the child, or run our handler in it.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         pid = os.fork()
@@ -77,9 +86,12 @@ class Workers:
             for number in ENDS:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+            time.sleep(pause)  # Here, for the parent has others to look after; a signal ends it.
             os._exit(self._work(index))
         self._pids[pid] = index
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+        if self._stopping:  # The signal came just before: it has told the others only.
+            os.kill(pid, signal.SIGTERM)
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._stop(number)
@@ -88,6 +100,12 @@ class Workers:
         self._stopping = True
         for pid in self._pids:
             os.kill(pid, number)
+
+
+def pause_of(short: int, lived: float) -> float:
+    """Seconds to wait for a worker that has died soon `short` times in a row, and lived so long the last time."""
+    between = min(MOST_SECONDS, RESTART_SECONDS * 2.0 ** min(short - 1, 10)) if short else RESTART_SECONDS
+    return max(0.0, between - max(0.0, lived))
 
 
 def _adopt_orphans() -> None:
