@@ -26,7 +26,7 @@ REASON = [{"kind": "reason"}]
 
 def counted(**fields: Any) -> dict[str, Any]:
     """A tokenizer that counts at once, and exactly where its chat template is declared."""
-    return {"source": llama2(), "normalises": "none", **fields}
+    return {"source": llama2(), "normalises": "none", "waitMs": 30_000, **fields}
 
 
 def long(operation: str, text: str, **fields: Any) -> dict[str, Any]:
@@ -66,6 +66,15 @@ async def test_who_has_more_room_is_asked_first_where_only_an_estimate_speaks(tm
                 (why,) = [why for _, why in gateway.record(asked).filtered] or [""]
                 targets.append((asked.headers["x-sits-target"], why[:12]))
             assert targets == [("small", ""), ("big", "is asked lat"), ("big", "has no room:")]
+
+
+@inside_loop
+async def test_a_tokenizer_has_been_read_before_anybody_asks(tmp_path: pathlib.Path) -> None:
+    one = model("one", "http://127.0.0.1:9", contextWindow=300, tokenizer=counted())
+    other = model("other", "http://127.0.0.1:9", contextWindow=300, tokenizer=UNCOUNTED)
+    async with Gateway(tmp_path, one, other, route("r", "one", "other")) as gateway:
+        await eventually(lambda: tokens_of(gateway).loaded == 1, "the one that there is has been read")
+        assert tokens_of(gateway).estimates == 0
 
 
 @pytest.mark.parametrize("operation", ["chat", "completions", "responses", "messages"])

@@ -130,9 +130,9 @@ async def test_services_are_found_by_what_they_are_for_in_two_languages_over_pag
         assert names(await here.get("/v1/registry/find?q=poem&capability=tools")) == ["transaction-behaviour-analysis"]
 
         told = await here.command(find, "欺诈检测", "--top", "1", "--json")
-        assert (told.exit_code, names(json.loads(told.output))) == (0, ["transaction-behaviour-analysis"])
+        assert (told.exit_code, names(json.loads(told.stdout))) == (0, ["transaction-behaviour-analysis"])
         plain = await here.command(find, "fraud detection", "--top", "1")
-        assert plain.output.split()[0] == "transaction-behaviour-analysis"
+        assert plain.stdout.split()[0] == "transaction-behaviour-analysis"
 
         page = await here.get("/v1/registry?limit=2")
         assert (names(page), page["has_more"], page["next"]) == (["long-doc-digest", "poet"], True, "poet")
@@ -179,13 +179,13 @@ async def test_what_consul_knows_is_found_beside_the_models_and_goes_with_the_ne
     document.write_text(json.dumps({"pay-gw-01": ["checkout", "refunds"], "poet": ["mail"], "geo": ["postcodes"]}))
     async with scene(folder, POET) as here:
         done = await here.command(registry, "import", "consul", str(document), "--json")
-        assert (done.exit_code, json.loads(done.output)) == (0, {"origin": "consul", "entries": 3, "removed": 0})
+        assert (done.exit_code, json.loads(done.stdout)) == (0, {"origin": "consul", "entries": 3, "removed": 0})
         assert names(await here.get(f"/v1/registry/find?q={quote('支付退款')}&top=1")) == ["pay-gw-01"]
         rows = (await here.get("/v1/registry"))["data"]
         assert [(row["name"], row["origin"]) for row in rows] == [("geo", "consul"), ("pay-gw-01", "consul"), ("poet", "model")]
         document.write_text(json.dumps({"geo": ["postcodes"]}))
         told = await here.command(registry, "import", "consul", str(document))
-        assert told.output == "1 services of consul, 2 that it no longer has\n"
+        assert told.stdout == "1 services of consul, 2 that it no longer has\n"
         assert set(names(await here.get("/v1/registry/find?q=refunds"))) == {"poet", "geo"}
         wrong = await here.command(registry, "import", "eureka", str(document))
         assert (wrong.exit_code, "neither `applications` nor `application`" in wrong.output) == (1, True)

@@ -146,11 +146,11 @@ async def test_sitsctl_sync_verify_asks_the_service(tmp_path: pathlib.Path) -> N
             return await asyncio.to_thread(CliRunner().invoke, sync, command)
 
         sound = await verify("--session", id, "--json")
-        assert (sound.exit_code, json.loads(sound.output)["sound"], json.loads(sound.output)["deltas"]) == (0, True, 1)
+        assert (sound.exit_code, json.loads(sound.stdout)["sound"], json.loads(sound.stdout)["deltas"]) == (0, True, 1)
         assert "the sessions are sound" in (await verify()).output
         await store.commit([Delete(f"session/d/{id}/000000000001")])
         broken = await verify("--json")
-        assert (broken.exit_code, {one["kind"] for one in json.loads(broken.output)["faults"]}) == (1, {"hole", "hash"})
+        assert (broken.exit_code, {one["kind"] for one in json.loads(broken.stdout)["faults"]}) == (1, {"hole", "hash"})
 
 
 @inside_loop

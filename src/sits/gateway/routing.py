@@ -145,6 +145,8 @@ class Routing:
             most_out=snapshot.settings.outliers.most_out,
         )
         self._plugging.take(snapshot)
+        fitted = (conduct.fitness for conduct in table.conducts.values() if conduct.fitness is not None)
+        self.tokens.begin(row.target for fitness in fitted for row in fitness.rows.values())
 
     def tick(self, now: float) -> None:
         """Ten times a second: what time alone brings."""
@@ -163,6 +165,8 @@ class Routing:
         """Bring the metrics up to date."""
         registry = self._service.registry
         self._plugging.measure(registry)
+        registry.estimates.value = self.tokens.estimates
+        registry.trace_rows_dropped.value = self.recorder.dropped
         self.reporting.measure(registry)
         targets, health = self.vitals.rows()
         for row in targets:

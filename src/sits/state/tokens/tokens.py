@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ import msgspec
 from sits.inner.ask import Ask
 from sits.inner.errors import Code, SitsError
 from sits.inner.estimate import ask_tokens, text_tokens
+from sits.inner.seldom import Seldom
 from sits.resources.context import FILE, TokenizerSpec
 from sits.resources.kinds import Model
 from sits.routing.target import Target
@@ -40,6 +41,8 @@ UNDER_WAY = 64
 """Counts at once; whoever comes on top has an estimate."""
 REST_SECONDS = 30.0
 """How long whoever failed to count is not asked again."""
+TOLD_SECONDS = 600.0
+"""How often the log says of a model that its tokens are estimated."""
 WAIT_MS = 500.0
 """How long a request waits where no tokenizer is declared."""
 MARGIN = 1.5
@@ -65,10 +68,25 @@ class Tokens:
         self._counters: OrderedDict[str, tuple[Model, Counter]] = OrderedDict()
         self._readers: OrderedDict[Path, asyncio.Task[Reader]] = OrderedDict()
         self._under_way: set[asyncio.Task[Any]] = set()
-        self._resting: dict[str, float] = {}
+        self._resting: dict[str, tuple[float, str]] = {}
+        """Until when, and why."""
+        self._told = Seldom(TOLD_SECONDS, most=MODELS)
         self._executor = ThreadPoolExecutor(1, "tokens")
         self.estimates = 0
         """Counts that became an estimate."""
+
+    @property
+    def loaded(self) -> int:
+        """Tokenizers of files that have been read."""
+        return sum(task.done() and not task.cancelled() and task.exception() is None for task in self._readers.values())
+
+    def begin(self, targets: Iterable[Target]) -> None:
+        """Read the tokenizer files of these targets, as many as are held at once, so that no request waits for it. What cannot be
+        read is told of when somebody asks for a count."""
+        specs = (self._tokenizer(target.model) for target in targets)
+        paths = dict.fromkeys(self._path(spec) for spec in specs if spec is not None and spec.source.startswith(FILE))
+        for path in list(paths)[:READERS]:
+            self._reading(path)
 
     def known(self, target: Target, ask: Ask) -> Count | None:
         """The count, if it takes no waiting."""
@@ -82,7 +100,7 @@ class Tokens:
             known = counter.known(ask)
             return known if known is not None else await self._bounded(target, lambda: counter.count(ask))
         except SitsError as error:
-            self.estimates += 1
+            self._estimated(target.name, error)
             return Count(ask_tokens(ask), False, f"estimate: {error.message}")
 
     async def texts(self, target: Target, texts: list[str]) -> list[int]:
@@ -90,8 +108,8 @@ class Tokens:
         try:
             counter = await self._who(target)
             return await self._bounded(target, lambda: counter.texts(texts))
-        except SitsError:
-            self.estimates += 1
+        except SitsError as error:
+            self._estimated(target.name, error)
             return [round(text_tokens(text) * MARGIN) for text in texts]
 
     async def aclose(self) -> None:
@@ -116,8 +134,8 @@ class Tokens:
         Raises:
             SitsError: it failed, took too long, or failed a moment ago.
         """
-        until = self._resting.get(target.name)
-        if until is not None and self._clock() < until:
+        resting = self._resting.get(target.name)
+        if resting is not None and self._clock() < resting[0]:
             raise SitsError(Code.UPSTREAM_ERROR, f"{target.name} could not count a moment ago")
         if len(self._under_way) >= UNDER_WAY:
             raise SitsError(Code.OVERLOADED, f"{UNDER_WAY} counts are under way")
@@ -138,8 +156,18 @@ class Tokens:
             return
         if len(self._resting) >= MODELS:
             self._resting.clear()
-        _log.info("%s: tokens are estimated for %g s: %s", name, REST_SECONDS, error.message)
-        self._resting[name] = self._clock() + REST_SECONDS
+        self._resting[name] = (self._clock() + REST_SECONDS, error.message)
+
+    def _estimated(self, name: str, error: SitsError) -> None:
+        """Count it, and say so now and then: every request to a server that cannot count comes here."""
+        self.estimates += 1
+        now = self._clock()
+        more = self._told.due(name, now)
+        if more is None:
+            return
+        until, why = self._resting.get(name, (now, ""))
+        said = f", {more} times since this was last said" if more else ""
+        _log.info("%s: tokens are estimated%s: %s", name, said, why if now < until else error.message)
 
     async def _make(self, target: Target) -> Counter:
         """Who counts for this target, from now on.
@@ -157,7 +185,7 @@ class Tokens:
     async def _counter(self, target: Target) -> Counter:
         model, spec = target.model, self._tokenizer(target.model)
         if spec is not None and spec.source.startswith(FILE):
-            reader = await self._read(self._base / spec.source.removeprefix(FILE))
+            reader = await asyncio.shield(self._reading(self._path(spec)))
             return FileCounter(reader, spec.frame, self.kept, self._executor)
         way = WAYS.get(model.spec.engine)
         if way is None:
@@ -168,7 +196,10 @@ class Tokens:
         identity = (said.engine, target.upstream_model, said.version, weights)
         return UpstreamCounter(target, way, digest_of(b"upstream", msgspec.msgpack.encode(identity)), self.kept)
 
-    async def _read(self, path: Path) -> Reader:
+    def _path(self, spec: TokenizerSpec) -> Path:
+        return self._base / spec.source.removeprefix(FILE)
+
+    def _reading(self, path: Path) -> asyncio.Task[Reader]:
         """The tokenizer of a file, loaded once however many models name it."""
         task = self._readers.get(path)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
@@ -178,7 +209,9 @@ class Tokens:
                 return await loop.run_in_executor(self._executor, load, path)
 
             task = self._readers[path] = loop.create_task(loaded())
+            # Nobody may have waited: that it failed is not news then.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
             if len(self._readers) > READERS:
                 self._readers.popitem(last=False)
         self._readers.move_to_end(path)
-        return await asyncio.shield(task)
+        return task
