@@ -12,7 +12,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from embedding_kit import BOTH, LAW, House, Server, chat, declared, domain, embeddings, ready, shrink, story, until
+from embedding_kit import (
+    BOTH,
+    LAW,
+    House,
+    Server,
+    chat,
+    declared,
+    domain,
+    embeddings,
+    ready,
+    shrink,
+    snapshot,
+    story,
+    until,
+)
 from gateway_rig import Gateway, inside_loop, model, route, settings
 from gateway_wires import PATHS, WIRES, request
 
@@ -32,6 +46,7 @@ from sits.ports.vectors.memory import MemoryVectors
 from sits.resources.kinds import PoolSpec
 from sits.routing.intent.verdict import Verdict
 from sits.routing.registry import ServiceCard
+from sits.state.intent import tunings
 
 MODELS = pathlib.Path(os.environ.get("SITS_TEST_MODELS", pathlib.Path(__file__).parents[2] / ".cache" / "models"))
 
@@ -199,6 +214,91 @@ def test_another_embedder_has_a_pulse_of_its_own(tmp_path: pathlib.Path) -> None
         await node.aclose()
 
     story(play)
+
+
+def test_verdicts_with_which_a_reload_leaves_those_who_wait_are_counted_and_a_search_is_told_so(tmp_path: pathlib.Path) -> None:
+    async def play() -> None:
+        here = Scene(tmp_path)
+        await here.begun()
+        here.server.hold = asyncio.Event()
+        found = [here.ask()[1] for _ in range(5)]
+        await until(lambda: here.node.status()["verdicts"]["deep"] > 0)
+        search = asyncio.create_task(here.node.nearest("x"))
+        asked = here.server.asked
+        await until(lambda: here.server.asked > asked)
+        here.node.apply(snapshot())
+        await until(lambda: all(found) and search.done())
+        assert [one.stage for ((one),) in found] == ["quick"] * 5
+        assert here.node.status()["verdicts"] == {"quick": 0, "deep": 5, "kept": 0, "shed": 5, "rested": 0}
+        with pytest.raises(SitsError, match="the answer of bge-m3 is not waited for any more") as caught:
+            await search
+        assert caught.value.code is Code.MODEL_UNAVAILABLE
+        here.server.hold.set()
+        await here.node.aclose()
+
+    story(play)
+
+
+def test_who_is_not_to_be_read_by_any_more_is_not_in_the_trouble(tmp_path: pathlib.Path) -> None:
+    async def play() -> None:
+        house, server, broken = House(tmp_path), Server(), Server()
+        refuse(broken)
+        node = house.node(sleep=never)
+        for number in range(5):
+            house.embedder = declared(broken, f"b{number}")
+            node.apply(BOTH)
+            await until(lambda: node.trouble != "")
+        server.hold = asyncio.Event()
+        house.embedder = declared(server)
+        node.apply(BOTH)
+        assert (node.status()["trouble"], len(node._pulses)) == ("", 0)
+        server.hold.set()
+        await node.aclose()
+
+    story(play)
+
+
+def test_domains_that_were_taken_away_and_come_back_are_read_by_the_quick_stage_again(tmp_path: pathlib.Path) -> None:
+    async def play() -> None:
+        house, server = House(tmp_path), Server()
+        refuse(server)
+        node = house.node(declared(server), sleep=never)
+        for _ in range(2):
+            node.apply(BOTH)
+            await until(lambda: node.trouble != "")
+            assert (node.status()["state"], node.active) == ("quick", True)
+            node.apply(snapshot())
+            await until(lambda: not node.active)
+        await node.aclose()
+
+    story(play)
+
+
+def test_a_defect_in_making_is_said_and_what_can_be_made_is_made_later(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        house = House(tmp_path)
+        defects = [ZeroDivisionError("by nobody's fault")]
+        real = tunings.find
+
+        def find(*args: Any, **more: Any) -> Any:
+            if defects:
+                raise defects.pop()
+            return real(*args, **more)
+
+        monkeypatch.setattr(tunings, "find", find)
+        said: list[dict[str, Any]] = []
+        node = house.node(declared(house.server))
+        house.again = lambda: said.append(node.status())
+        node.apply(BOTH)
+        await until(lambda: node.active)
+        defect = 'a defect: ZeroDivisionError("by nobody\'s fault")'
+        assert [(one["state"], one["trouble"]) for one in said] == [("failed", defect)]
+        await node.aclose()
+
+    story(play)
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_hanging_embedder_is_said_while_the_examples_are_made(tmp_path: pathlib.Path) -> None:

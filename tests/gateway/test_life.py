@@ -68,7 +68,7 @@ async def test_a_hundred_reloads_under_load_lose_no_request_and_leave_nothing_be
             node = gateway.node
 
             def baseline() -> tuple[int, int, int]:
-                return len(asyncio.all_tasks()) - one.open - other.open, len(node.fleet._engines), len(node._old)
+                return len(asyncio.all_tasks()) - one.open - other.open, len(node.fleet._engines), len(node.tables.old)
 
             await gateway.ask(PATHS["chat"], request("chat", "whole"))
             await eventually(lambda: node.service.live == set())

@@ -114,6 +114,22 @@ async def test_a_rush_merges_into_the_heaviest_the_others_drain_and_go_and_calm_
 
 
 @inside_loop
+async def test_units_that_are_merged_away_are_told_to_sleep_on_until_they_are_wanted() -> None:
+    scene = Scene(keep_seconds=0.001)
+    lane, hands = scene.lane, scene.hands
+    scene.flow(5000, 100)
+    await scene.settle(lambda: hands.done.count("rest a") > 2)
+    assert lane.asleep == {"a", "c"}
+    scene.flow(0, 0, 12.0)
+    await scene.settle(lambda: lane.away == NOBODY)
+    since = len(hands.done)
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert hands.done[since:] == []
+    await scene.merging.aclose()
+
+
+@inside_loop
 async def test_nobody_gets_requests_again_before_all_are_ready_and_a_split_that_fails_changes_nothing() -> None:
     scene = Scene()
     lane, hands = scene.lane, scene.hands

@@ -137,7 +137,7 @@ async def test_what_cannot_be_read_is_counted_and_said_once(nats: NatsServer, tm
         reporting = one.node.routing.reporting
         lost = reporting.status()["lost"]
         for data in (b"", b"\xc1", b"[1]", b"\x91\x01"):
-            reporting._hear(data)
+            reporting._hear(data, 0.0)
         assert reporting.status()["lost"] == lost + 4
 
 

@@ -174,6 +174,70 @@ async def test_what_cannot_be_asked_is_refused(folder: pathlib.Path, method: str
 
 
 @inside_loop
+async def test_an_entry_that_is_refused_is_named_in_a_body_of_any_size(folder: pathlib.Path) -> None:
+    async with scene(folder, POET) as here:
+        for others in (1, 900):
+            listed = [{"name": f"service-{number}", "description": "words " * 20} for number in range(others)]
+            body = {"origin": "consul", "entries": [*listed, {"name": "支付", "healthy": "yes"}]}
+            answer = await here.gateway.ask("/v1/registry/entries", body, method="PUT")
+            assert (answer.status, json.loads(answer.body)["error"]["message"].endswith(f"(entry {others + 1}, '支付')")) == (
+                400,
+                True,
+            )
+        assert names(await here.get("/v1/registry")) == ["poet"]
+
+
+HOSTILE = {
+    "nothing": ("", 400),
+    "blanks": (" \n\t\u3000", 400),
+    "control characters alone": ("\x00\x1b\x07\x9b", 400),
+    "100,000 characters": ("x" * 100_000, 400),
+    "100,000 Chinese characters": ("诗" * 100_000, 400),
+    "as much as is read, and more": ("poet " * 3000, 200),
+    "NUL within": ("poet\x00poet", 200),
+    "an escape sequence": ("\x1b[31mpoet\x1b[0m", 200),
+    "Chinese": ("诗词" * 900, 200),
+    "emoji": ("🧨👩‍👩‍👧 poet", 200),
+    "right to left, and marks of none": ("\u202epoet\ufeff\u200d", 200),
+    "punctuation": ("...%'\"", 200),
+}
+
+
+@inside_loop
+async def test_whatever_is_looked_for_is_found_or_refused_over_pages_and_by_the_command(folder: pathlib.Path) -> None:
+    async with scene(folder, POET) as here:
+        # Not by meaning: half a second for each of the long ones.
+        here.registry._used, here.registry._tried = True, here.now
+        for what, (query, status) in HOSTILE.items():
+            answer = await here.gateway.ask("/v1/registry/find", {"query": query})
+            assert (what, answer.status) == (what, status)
+            told = await here.command(find, query, "--json")
+            assert (what, told.exit_code, "Traceback" in told.output) == (what, 0 if status == 200 else 1, False)
+            if len(query) < 500:
+                got = await here.gateway.ask(f"/v1/registry/find?q={quote(query)}", method="GET")
+                assert (what, got.status) == (what, status)
+
+
+@inside_loop
+async def test_as_many_as_nobody_can_want_are_refused(folder: pathlib.Path) -> None:
+    async with scene(folder, POET) as here:
+        for top in ("0", "-1", "1000000000", "1" + "0" * 5000, "0000000001999", "1.0", "", "x"):
+            for path in ("/v1/registry/find?q=poet&top=", "/v1/registry?limit="):
+                assert (top, (await here.gateway.ask(path + quote(top), method="GET")).status) == (top, 400)
+            body = f'{{"query": "poet", "top_k": {top or "null"}}}'.encode()
+            assert (top, (await here.gateway.ask("/v1/registry/find", body)).status) == (top, 400)
+            told = await here.command(find, "poet", "--top", top)
+            assert (top, told.exit_code, "--top" in told.output) == (top, 2, True)
+
+
+def test_what_is_not_in_utf_8_is_said_and_no_gateway_is_asked() -> None:
+    told = CliRunner().invoke(find, ["\udcff", "--url", "http://127.0.0.1:1"])
+    assert (told.exit_code, "not in UTF-8" in told.output) == (2, True)
+    told = CliRunner().invoke(find, ["a", "--label", "b", "--url", "http://127.0.0.1:1"])
+    assert (told.exit_code, "wanted NAME=VALUE" in told.output) == (2, True)
+
+
+@inside_loop
 async def test_what_consul_knows_is_found_beside_the_models_and_goes_with_the_next_import(folder: pathlib.Path) -> None:
     document = folder / "services.json"
     document.write_text(json.dumps({"pay-gw-01": ["checkout", "refunds"], "poet": ["mail"], "geo": ["postcodes"]}))
@@ -184,7 +248,14 @@ async def test_what_consul_knows_is_found_beside_the_models_and_goes_with_the_ne
         rows = (await here.get("/v1/registry"))["data"]
         assert [(row["name"], row["origin"]) for row in rows] == [("geo", "consul"), ("pay-gw-01", "consul"), ("poet", "model")]
         document.write_text(json.dumps({"geo": ["postcodes"]}))
-        told = await here.command(registry, "import", "consul", str(document))
+        # All of it could not have gone by itself, nor more than half.
+        for lost in ({}, {"consul": []}, {"geo": ["postcodes"]}):
+            document.write_text(json.dumps(lost))
+            refused = await here.command(registry, "import", "consul", str(document))
+            figures = f"{3 - len(lost.keys() - {'consul'})} of the 3 entries that came from consul"
+            assert (refused.exit_code, figures in refused.output, "--allow-removal" in refused.output) == (1, True, True)
+            assert len((await here.get("/v1/registry"))["data"]) == 3
+        told = await here.command(registry, "import", "consul", str(document), "--allow-removal")
         assert told.stdout == "1 services of consul, 2 that it no longer has\n"
         assert set(names(await here.get("/v1/registry/find?q=refunds"))) == {"poet", "geo"}
         wrong = await here.command(registry, "import", "eureka", str(document))

@@ -13,7 +13,8 @@ from vitals_rig import World, run
 from serving import data_folder
 from sits.engines.base import Deadlines, Headers, Outgoing
 from sits.engines.local.plans import plan
-from sits.engines.local.residents import LocalModels, Resident
+from sits.engines.local.resident import Resident
+from sits.engines.local.residents import LocalModels
 from sits.engines.vitals import Vitals
 from sits.gateway.fleet import LLAMACPP
 from sits.gateway.vitals import Declared

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 from unicodedata import east_asian_width
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.inner.event import Usage
 from sits.observe.explain import LATER, explain
-from sits.observe.record import Attempt, Draw, Record, Scored, Wish
+from sits.observe.record import Attempt, Draw, Passed, PieceRead, Record, Scored, Split, Wish, from_json, to_json
+from sits.routing.scheduling.away import Away
 
 JUDGED = Record(
     "r-9",
@@ -78,7 +80,7 @@ def test_who_was_put_back_is_told_from_who_was_left_out_and_everybody_once() -> 
         "│  ├─ left out far: is in us\n"
         f"│  ├─ asked later small: {why}\n"
         "│  ├─ left out far: cannot do tools\n"
-        "│  └─ drew small with 1 of 4 (small 3, big 1)\n"
+        "│  └─ drew small with 1 of 4 (small 3, big 1); then it was put behind others\n"
     ) in explain(
         Record("r", 1.7e9, "chat", route="r", filtered=filtered, draw=Draw((("small", 3.0), ("big", 1.0)), 0.25, "small"))
     )
@@ -127,6 +129,16 @@ DRAWS = [
         id="on the ring",
     ),
     pytest.param(
+        Draw(TWO, 0.7321, "b", "hash", (1.0, 0.0), by="chance"),
+        "chose b: the nearest with room from 0.7321 on the ring, by chance: it says nothing to go by (steps: a 1, b 0)",
+        id="on the ring, by chance",
+    ),
+    pytest.param(Draw((("b", 3.0),), 0.5, "b"), "took b: there was nobody else to choose from", id="of one"),
+    pytest.param(
+        Draw(TWO, 0.9, "b", "least-added", leaning="domain 法律"),
+        "took b: of those who were left the only one of domain 法律", id="of one that it leans to",
+    ),
+    pytest.param(
         Draw(TWO, 0.01, "b", "scores", explored=True, explore=0.1), "drew b alike from all 2, as 10% are, to learn", id="explored"
     ),
 ]  # fmt: skip
@@ -135,6 +147,92 @@ DRAWS = [
 @pytest.mark.parametrize(("draw", "told"), DRAWS)
 def test_each_way_of_choosing_is_told_in_its_own_words(draw: Draw, told: str) -> None:
     assert f"│  └─ {told}\n" in explain(Record("r", 1.7e9, "chat", route="x", draw=draw))
+
+
+AWAY = (
+    Away("filter", "夜", "is not there: /p/夜.py cannot be read", 1_700_000_000.0),
+    Away("score", "load", "is fenced off: raised KeyError: '坏了'"),
+)
+UNMET = (
+    Passed("us-west", "p99BelowMs", 1340.4, 1200.5, 54),
+    Passed("us-west", "adapterLoadsAbove", 0.99949, 0.9995, 3000),
+    Passed("eu", "again", 7.0, 20.0),
+    Passed("old", "recorded"),
+)
+
+
+def test_who_said_nothing_and_which_rules_did_not_count_are_told() -> None:
+    record = msgspec.structs.replace(JUDGED, rule="", passed=UNMET, away=AWAY, waived=("latency-promise",), behind="shadow")
+    told = explain(record)
+    assert "├─ no client waited: it is a shadow of another request\n├─ arrived " in told
+    assert (
+        "├─ route 聪明\n"
+        "│  ├─ passed over rule us-west: p99 is 1,340 ms, must be below 1,200.5 (p99BelowMs; of 54 answers)\n"
+        "│  ├─ passed over rule us-west: 99.95% of adapter loads went well, must be above 99.95% (adapterLoadsAbove; of "
+        "3000 loads)\n"
+        "│  ├─ passed over rule eu: it did not hold, 20 requests try it again, and 7 of them have come back\n"
+        "│  ├─ passed over rule old: it did not hold when this was recorded\n"
+        "│  ├─ left out tiny: cannot do tools\n"
+        "│  ├─ left out far: is in us\n"
+        "│  ├─ filter latency-promise would have left nobody, and did not count\n"
+        "│  ├─ filter 夜 said nothing, and did not count: is not there: /p/夜.py cannot be read, since 2023-11-14T22:13:20.000Z\n"
+        "│  ├─ score load said nothing, and did not count: is fenced off: raised KeyError: '坏了'\n"
+        "│  ├─ scores, of 100 each: cost 25%, load 75%\n"
+        "│  │  ├─ middle: 80.00 = cost 50.0, load nothing\n"
+    ) in told
+    assert from_json(to_json(record)) == record
+
+
+SPLIT = Split(
+    "stage",
+    8192,
+    3000,
+    512,
+    4000,
+    (3900, 3950, 1200),
+    (
+        PieceRead(1, "r-1", "small", "ok", 4100, 0, ms=20.0, refused=True),
+        PieceRead(1, "r-2", "middle", "ok", 4100, 310, ms=25.5, failed=("大模型",)),
+        PieceRead(2, "r-3", "middle", "ok", 4460, 300, True, ms=26.0),
+    ),
+)
+READ = (
+    "├─ read in 3 pieces of 3,900, 3,950, 1,200 tokens, as its route reads prompts of this length so; a window of 8,192 "
+    "tokens has\n"
+    "│  │  3,000 for the answer and 512 for notes, and a piece 4,000\n"
+    "│  ├─ piece 1 of 3: small: made no notes; 20.00 ms, record r-1\n"
+    "│  ├─ piece 1 of 3: middle after 大模型 failed: 4,100 tokens asked, 310 tokens of notes carried on to piece 2; 25.50 ms, "
+    "record\n"
+    "│  │     r-2\n"
+    "│  ├─ piece 2 of 3: middle: 4,460 tokens asked (estimated), 300 tokens of notes carried on to piece 3; 26.00 ms, "
+    "record r-3\n"
+)
+
+
+def test_a_prompt_that_was_read_in_pieces_is_told_piece_by_piece() -> None:
+    told = explain(msgspec.structs.replace(JUDGED, split=SPLIT))
+    assert (
+        READ + "│  └─ piece 3 of 3: 1,200 tokens, with the notes of all before, in the attempts that follow\n├─ 1 attempt\n"
+        in told
+    )
+
+
+@pytest.mark.parametrize(
+    ("split", "end"),
+    [
+        pytest.param(
+            msgspec.structs.replace(SPLIT, asked=(PieceRead(1, "r-1", "small", "upstream_timeout", ms=9.0),)),
+            "│  └─ piece 1 of 3: small: upstream_timeout; 9.00 ms, record r-1\n", id="not read to its end",
+        ),
+        pytest.param(msgspec.structs.replace(SPLIT, asked=(), pieces=(70,)), "one piece of 70 tokens holds it", id="one piece"),
+        pytest.param(Split("oversize", 700, 600, 64), "as it fits nobody whole: a window of 700 tokens has", id="not cut"),
+    ],
+)  # fmt: skip
+def test_of_what_was_not_read_to_its_end_no_more_is_told(split: Split, end: str) -> None:
+    told = explain(Record("r", 1.7e9, "chat", route="x", split=split, code="context_length_exceeded", status=400))
+    assert end in told
+    assert "in the attempts that follow" not in told
+    assert "carried on" not in told
 
 
 def columns(line: str) -> int:

@@ -13,7 +13,17 @@ import pytest
 
 from sits.inner.event import Usage
 from sits.observe.anatomy import Anatomy
-from sits.observe.log import JsonHandler, LineWriter, current_trace, log_to
+from sits.observe.log import (
+    EACH_AT_ONCE,
+    EACH_SECONDS,
+    PLACE_AT_ONCE,
+    PLACE_SECONDS,
+    JsonHandler,
+    LineWriter,
+    Repeats,
+    current_trace,
+    log_to,
+)
 from sits.observe.metrics import Counter
 from sits.observe.record import Attempt, Record
 from sits.observe.redact import MASK, Redactor
@@ -227,6 +237,66 @@ def test_a_stuck_reader_never_blocks_who_logs_or_the_shutdown() -> None:
     assert dropped.value == 6
     writer.stop(patience=0.01)
     release.set()
+
+
+class Told:
+    """A log of its own, on a clock that we turn; `said` is what is in it since the last look, with how much was left out."""
+
+    def __init__(self) -> None:
+        self.now, self.held, self._lines = 0.0, Counter(), Lines()
+        self._writer = LineWriter(self._lines.append, Redactor(), Counter())
+        self._handler = JsonHandler(self._writer, Repeats(self.held, lambda: self.now))
+
+    def log(self, line: int, message: str, *args: object, level: int = logging.INFO, defect: bool = False) -> None:
+        error = sys.exc_info() if defect else None
+        self._handler.emit(logging.LogRecord("sits.test", level, __file__, line, message, args, error))
+
+    def said(self) -> list[tuple[object, object]]:
+        self._writer.flush()
+        found = [(one["msg"], one.get("left_out")) for one in self._lines.objects()]
+        self._lines.clear()
+        return found
+
+
+def test_what_comes_with_every_request_is_told_a_few_times_and_then_how_often_it_came() -> None:
+    here = Told()
+    for number in range(1000):
+        here.log(7, f"GET /{number} -> 404")
+    assert here.said() == [(f"GET /{number} -> 404", None) for number in range(EACH_AT_ONCE)]
+    assert here.held.value == 1000 - EACH_AT_ONCE
+    here.now += EACH_SECONDS
+    here.log(7, "GET /late -> 404")
+    here.log(7, "GET /later -> 404")
+    here.log(8, "another place")
+    assert here.said() == [("GET /late -> 404", 1000 - EACH_AT_ONCE), ("another place", None)]
+
+
+def test_all_models_are_heard_when_they_go_away_at_once_and_names_that_clients_make_up_are_not() -> None:
+    here = Told()
+    for number in range(10 * PLACE_AT_ONCE):
+        here.log(7, "%s is away", f"model-{number}")
+    assert here.said() == [(f"model-{number} is away", None) for number in range(PLACE_AT_ONCE)]
+    here.now += PLACE_SECONDS
+    here.log(7, "%s is away", "another")
+    assert here.said() == [("another is away", 9 * PLACE_AT_ONCE)]
+    assert max(len(here._handler._repeats._each), len(here._handler._repeats._place)) <= 4096
+
+
+def test_two_defects_at_one_place_do_not_hide_each_other_and_debugging_is_never_left_out() -> None:
+    here = Told()
+    for _ in range(2 * EACH_AT_ONCE):
+        try:
+            _ = 1 // 0
+        except ZeroDivisionError:
+            here.log(7, "a defect", level=logging.ERROR, defect=True)
+        here.log(9, "for debugging", level=logging.DEBUG)
+    try:
+        _ = int("x")
+    except ValueError:
+        here.log(7, "another", level=logging.ERROR, defect=True)
+    found = here.said()
+    told = {name: found.count((name, None)) for name in ("a defect", "another", "for debugging")}
+    assert told == {"a defect": EACH_AT_ONCE, "another": 1, "for debugging": 2 * EACH_AT_ONCE}
 
 
 @pytest.mark.parametrize(

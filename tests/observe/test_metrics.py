@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pro
 
 from sits import __version__
 from sits.observe.catalogue import METRICS, OVERFLOW, UNKNOWN, metrics_page
-from sits.observe.exposition import OPENMETRICS, PROMETHEUS, expose, merge, wants_openmetrics
+from sits.observe.exposition import AT_ONCE, OPENMETRICS, PROMETHEUS, expose, merge, pieces, wants_openmetrics
 from sits.observe.metrics import Registry
 from sits.observe.process import ProcessFigures, read_process
 
@@ -163,6 +163,32 @@ def test_workers_are_added_up_each_in_its_way() -> None:
     assert samples(merge([young.dump(), old.dump()]), parse_prometheus) == pytest.approx(
         samples(merge([old.dump(), young.dump()]), parse_prometheus)
     )
+
+
+def test_the_page_of_many_models_comes_in_small_pieces_that_are_the_same_text() -> None:
+    workers = [registry(1000), registry(1000)]
+    for worker, one in enumerate(workers):
+        one.worker = f"1-{worker}"
+        for number in range(250):
+            name = f"模型-{number}"
+            one.meter("chat", name, name, "vllm").done(200, "", 0.1 * number, 0.001, TRACE, 1.0 * worker, 0.05, number, 6)
+    dumps = [one.dump() for one in workers]
+    for openmetrics in (False, True):
+        found = list(pieces(dumps, openmetrics=openmetrics))
+        text = b"".join(found)
+        assert text.decode() == merge(dumps, openmetrics=openmetrics)
+        longest = max(piece.count(b"\n") for piece in found)
+        # Of the widest histogram, with its count and sum and the three lines before the family.
+        assert longest <= AT_ONCE * (max(len(row.buckets) for row in METRICS) + 3) + 3
+        assert text.count(b"gen_ai_client_token_usage_count{") == 500
+        # Whoever makes the page is stopped behind each family of each dump, too.
+        assert found.count(b"") > 2 * sum(bool(family.children) for family in workers[0].families.values())
+
+
+def test_an_exemplar_of_a_bucket_that_is_not_there_is_passed_over() -> None:
+    series = [["r"], 1.0, [1] + [0] * 14, [[99, TRACE, 1.0, 1.0], [-1, TRACE, 1.0, 1.0], [0, TRACE, 1.0, 1.0]]]
+    text = merge([msgspec.msgpack.encode([{"sits_overhead_seconds": [series]}])], openmetrics=True)
+    assert text.count("trace_id") == 1
 
 
 BROKEN = {

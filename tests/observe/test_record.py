@@ -88,6 +88,14 @@ def test_a_record_survives_json(one: Record) -> None:
     assert from_json(to_json(one)) == one
 
 
+def test_what_was_written_before_there_was_more_to_tell_is_read() -> None:
+    old = b'{"request_id":"r-1","time":1700000000.25,"operation":"chat","draw":{"weights":[["a",1.0]],"number":0.5,"chosen":"a"}}'
+    read = from_json(old)
+    assert (read.passed, read.away, read.waived, read.split, read.behind) == ((), (), (), None, "")
+    assert read.draw is not None
+    assert read.draw.by == ""
+
+
 def test_the_ring_finds_what_it_holds_and_forgets_the_oldest() -> None:
     ring = Ring(3)
     for number in range(5):

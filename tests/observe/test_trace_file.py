@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
+import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from sits.bench import replay_world
 from sits.bench.replay_world import World
 from sits.observe.record import Record
 from sits.observe.redact import Redactor
-from sits.observe.trace_file import TraceFile, key_of
+from sits.observe.trace_file import RETRY_SECONDS, TraceFile, key_of
 from sits.observe.trace_row import Feedback, Gap, Head, Line, Row, read
 from sits.observe.trace_sample import Sample, headers_looked_at, kept_of, keyed
 from sits.resources.snapshot import Snapshot
@@ -149,22 +151,139 @@ def test_a_file_that_another_process_writes_is_not_removed(tmp_path: Path) -> No
     assert not held.exists()
 
 
-def test_a_disk_that_takes_nothing_costs_rows_and_recording_goes_on_when_it_does(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message.message for message in caplog.records if message.name == "sits.trace"]
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level("INFO", "sits.trace")
+    return caplog
+
+
+def test_what_a_disk_does_not_take_waits_for_it_and_only_what_has_no_room_is_dropped(
+    tmp_path: Path, told: pytest.LogCaptureFixture
 ) -> None:
-    place = tmp_path / "trace"
+    place, clock = tmp_path / "录制", Clock()
     place.write_text("a file stands where the folder should be")
-    file = TraceFile(place, Redactor())
-    file.put(sample(), record("lost"))
-    file.flush()
-    assert (file.rows, file.missing) == (0, 1)
-    assert "traffic is not recorded" in caplog.text
+    file = TraceFile(place, Redactor(), capacity=2, clock=clock)
+    for number in range(5):
+        file.put(sample(), record(f"r-{number}"))
+        file.flush()
+        clock.now += RETRY_SECONDS
+    assert (file.rows, file.missing) == (0, 3)
     place.unlink()
-    file.put(sample(), record("kept"))
+    clock.now -= 0.5 * RETRY_SECONDS
+    file.flush()
+    assert file.rows == 0  # Not yet: it is tried once a second.
+    clock.now += RETRY_SECONDS
+    file.flush()
+    file.put(sample(), record("later"))
     file.stop()
     found = lines(place)
-    assert [type(line).__name__ for line in found] == ["Head", "Gap", "Row"]
-    assert found[1] == Gap(1, found[1].time)
+    assert [line.record.request_id if isinstance(line, Row) else type(line).__name__ for line in found] == [
+        "Head", "r-0", "r-1", "Gap", "later"
+    ]  # fmt: skip
+    assert [line.missing for line in found if isinstance(line, Gap)] == [3]
+    (written,) = place.glob("*.jsonl")
+    assert said(told) == [
+        f"the disk does not take recorded traffic, it stays in memory: {place}: File exists",
+        f"traffic is recorded again, in {written}: 3 requests were dropped meanwhile",
+    ]
+
+
+def moved_away(place: Path) -> None:
+    place.rename(place.with_name("elsewhere"))
+
+
+GOING = [
+    pytest.param(shutil.rmtree, id="its folder is removed"),
+    pytest.param(moved_away, id="its folder is moved"),
+    pytest.param(lambda place: next(place.glob("*.jsonl")).unlink(), id="it is removed"),
+]
+
+
+@pytest.mark.parametrize("go", GOING)
+def test_a_file_that_goes_away_is_noticed_with_the_next_row_and_followed_by_another(
+    tmp_path: Path, told: pytest.LogCaptureFixture, go: Callable[[Path], None]
+) -> None:
+    place = tmp_path / "数据" / "trace"
+    file = TraceFile(place, Redactor())
+    file.put(sample(b"s"), record("gone"))
+    file.flush()
+    key = key_of(place)
+    (old,) = place.glob("*.jsonl")
+    go(place)
+    for name in ("kept", "kept too"):
+        file.put(sample(b"s"), record(name))
+        file.flush()
+    file.stop()
+    (written,) = place.glob("*.jsonl")
+    rows = [line for line in lines(place) if isinstance(line, Row)]
+    assert [row.record.request_id for row in rows] == ["kept", "kept too"]
+    assert {row.asked.session for row in rows} == {keyed(b"s", key)}
+    assert (key_of(place), stat.S_IMODE(place.stat().st_mode), file.missing) == (key, 0o700, 0)
+    assert said(told) == [
+        f"{old} is gone, and what was recorded in it; traffic is recorded in {written}",
+    ]
+
+
+def test_a_folder_that_cannot_be_made_again_is_told_once_until_it_can(tmp_path: Path, told: pytest.LogCaptureFixture) -> None:
+    place, clock = tmp_path / "trace", Clock()
+    file = TraceFile(place, Redactor(), clock=clock)
+    file.put(sample(), record("gone"))
+    file.flush()
+    (old,) = place.glob("*.jsonl")
+    shutil.rmtree(place)
+    place.write_text("a file stands where the folder should be")
+    for _ in range(3):
+        file.put(sample(), record("kept"))
+        clock.now += RETRY_SECONDS
+        file.flush()
+    place.unlink()
+    file.stop()
+    (written,) = place.glob("*.jsonl")
+    assert (sum(isinstance(line, Row) for line in lines(place)), file.missing) == (3, 0)
+    why = f"{place}: File exists"
+    assert said(told) == [
+        f"{old} is gone, and what was recorded in it; the disk does not take recorded traffic, it stays in memory: {why}",
+        f"traffic is recorded again, in {written}: no request was dropped meanwhile",
+    ]
+
+
+def test_a_full_disk_gets_no_half_of_a_line_and_what_it_does_not_take_in_the_end_is_counted(
+    tmp_path: Path, told: pytest.LogCaptureFixture
+) -> None:
+    file = TraceFile(tmp_path, Redactor())
+    file.put(sample(), record("r-0"))
+    file.flush()
+    (written,) = tmp_path.glob("*.jsonl")
+    whole = written.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The kernel takes some of the next row, and then no more: as a full disk does.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 100, limits[1]))
+    try:
+        file.put(sample(), record("r-1"))
+        file.flush()
+        file.flush()
+        assert (written.read_bytes(), file.rows, file.missing) == (whole, 1, 0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        file.stop()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.read_bytes() for path in tmp_path.glob("*.jsonl")] == [whole]
+    assert (file.rows, file.missing) == (1, 1)
+    assert said(told) == [
+        f"the disk does not take recorded traffic, it stays in memory: {tmp_path}: File too large",
+        f"recording ends in trouble ({tmp_path}: File too large): 1 request was dropped meanwhile",
+    ]
 
 
 def test_what_is_missing_in_the_end_is_said_in_the_end_and_feedback_begins_no_file(tmp_path: Path) -> None:
@@ -175,7 +294,7 @@ def test_what_is_missing_in_the_end_is_said_in_the_end_and_feedback_begins_no_fi
         file.put(sample(), record(f"r-{number}"))
     file.stop()
     found = lines(tmp_path)
-    assert [type(line).__name__ for line in found] == ["Head", "Gap", "Row"]
+    assert [type(line).__name__ for line in found] == ["Head", "Row", "Gap"]
 
 
 def test_the_thread_writes_what_is_left_when_it_ends(tmp_path: Path) -> None:

@@ -269,6 +269,19 @@ def test_feedback_that_came_later_is_an_outcome(tmp_path: Path, before: Snapshot
     assert found.recorded.value == pytest.approx(sum(one.target == "large" for one in world.records) / 200)
 
 
+def test_what_an_estimate_leaves_out_is_its_own(trace: Path, before: Snapshot) -> None:
+    assert only(trace, before, outcomes=("latency", "feedback")).excluded == {"latency": 0, "feedback": COUNT}
+
+
+@pytest.mark.parametrize("other", ["{model: spare}", "{model: large}"])
+def test_of_every_request_cost_and_latency_are_known_or_it_is_said_why_not(trace: Path, other: str) -> None:
+    report = only(trace, routes_with("{model: small, weight: 3}, {model: large, weight: 1}", other))
+    known = report.priced + sum(report.unpriced.values()), report.timed + sum(report.untimed.values())
+    assert (*known, sum(report.undecidable.values())) == (COUNT, COUNT, 0)
+    assert [report.untimed == {}, report.unpriced == {}] == ["large" in other] * 2
+    assert sum(report.predicted.values()) + sum(report.untimed.values()) == report.moved > 10
+
+
 def test_each_configuration_of_a_trace_is_replayed_by_itself(tmp_path: Path, before: Snapshot) -> None:
     other = replay_world.snapshot(bench.OTHER_ROUTES)
     record(tmp_path, before, 60)
@@ -289,8 +302,9 @@ def test_rows_without_their_configuration_are_refused(tmp_path: Path, trace: Pat
 
 def test_everything_that_is_known_of_a_request_is_recorded_or_left_out_on_purpose() -> None:
     kept = {*_COPIED, "session", "headers", "place", "requested", "wall", "reading"}
-    on_purpose = {"body", "beginnings", "pool", "sieved", "weighed", "kept"}  # The last four are what came of it.
-    assert set(Facts.__slots__) == kept | on_purpose
+    came_of_it = {"pool", "sieved", "weighed", "kept", "passed", "ring"}
+    on_purpose = {"body", "beginnings"}
+    assert set(Facts.__slots__) == kept | on_purpose | came_of_it
 
 
 TIERED = """

@@ -238,6 +238,24 @@ ROUTES = {
         {"model_list": [entry("a", "ollama/x"), entry("a", "ollama/y"), entry("a-1", "ollama/z")]},
         {"a": {"backends": [{"model": "a-1x"}, {"model": "a-2"}]}},
     ),
+    "tokens a minute beyond what a weight may be": (
+        {
+            "model_list": [
+                entry("a", "ollama/x", tpm=8_000_000),
+                entry("a", "ollama/y", tpm=2_000_000),
+                entry("a", "ollama/z", tpm=1e-9),
+            ]
+        },
+        {
+            "a": {
+                "backends": [
+                    {"model": "a-1", "weight": 1e6},
+                    {"model": "a-2", "weight": 250_000.0},
+                    {"model": "a-3", "weight": 1e-6},
+                ]
+            }
+        },
+    ),
     "all weights zero": (
         {"model_list": [entry("a", "ollama/x", weight=0), entry("a", "ollama/y", weight=0)]},
         {"a": {"backends": [{"model": "a-1"}, {"model": "a-2"}]}},

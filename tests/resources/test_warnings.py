@@ -16,6 +16,7 @@ from sits.resources.snapshot import compile_reading
 from sits.resources.warnings import warnings
 
 MODEL = "kind: Model\nmetadata: {name: m}\nspec:\n  engine: vllm\n  endpoint: http://h:1\n"
+HERE = f"kind: Model\nmetadata: {{name: m}}\nspec: {{engine: local, local: {{source: pypi:a==1!b.gguf, sha256: {'a' * 64}}}}}\n"
 ROUTE = "---\nkind: Route\nmetadata: {name: r}\nspec:\n  backends: [{model: m}]\n  "
 RULED = ROUTE + "rules: [{name: x, backends: [{model: m}], "
 SETTINGS = "kind: Settings\nspec: {trace: {headers: "
@@ -23,6 +24,11 @@ ASCII = "write ASCII letters, digits and -, like x-team"
 SCOPES = (
     "is nothing that a request can name: its scopes are separated by commas; "
     "write each scope by itself, without blanks around it"
+)  # fmt: skip
+
+
+UNPRICED = (
+    'does not count what "m" answer: they have no `cost`; give their Models a `cost`, `cost: {}` where they are free'
 )  # fmt: skip
 
 
@@ -83,6 +89,8 @@ GOOD = {
     "hash of a rule": MODEL + RULED + "match: {region: [eu]}, policy: hash}]\n  hash: {by: key}\n",
     "no domain but by contract": MODEL + "  semantics: {grounding: {scopes: [a]}}\n",
     "languages": domain("a", "{zh-Hant: [x, y], en: [z], gsw: [w]}"),
+    "a budget for what is free": MODEL + "  cost: {}\n" + ROUTE + "quota: {dollarsPerDay: 5}\n",
+    "a budget for what runs here": HERE + ROUTE + "quota: {dollarsPerDay: 5}\n",
     "the time of the route": MODEL + ROUTE + "total: 1000\n  cache: {waitSeconds: 700}\n",
 }  # fmt: skip
 
@@ -118,6 +126,10 @@ POINTLESS = {
         "m.yaml:12:21 spec.intent.seconds: 6 s is longer than the whole request may take, 5 s"]),
     "waiting longer than an attempt": (MODEL + ROUTE + "cache: {waitSeconds: 700}\n", [
         "m.yaml:11:24 spec.cache.waitSeconds: 700 s is longer than an attempt may take, 600 s"]),
+    "a budget for what has no price": (MODEL + ROUTE + "quota: {dollarsPerDay: 5}\n", [
+        f"m.yaml:11:26 spec.quota.dollarsPerDay: {UNPRICED}"]),
+    "a team's budget for it": (MODEL + "---\nkind: Settings\nspec: {teams: {red: {tokensPerDay: 5, dollarsPerMonth: 5}}}\n", [
+        f"m.yaml:8:56 spec.teams.red.dollarsPerMonth: {UNPRICED}"]),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sits.resources.choosing import Match, RouteRule, While
 from sits.routing.matching import Matcher, Rule
-from sits.routing.rule_watch import RuleWatch
+from sits.routing.rule_watch import FEWEST, RuleWatch, Unmet
 from sits.routing.scheduling.base import Facts
 
 
@@ -90,6 +90,22 @@ def test_a_rule_does_not_count_while_its_targets_are_not_as_it_wants_them() -> N
     for _ in range(20):
         watch.note(0.2, 10.0)
     assert not rule.counts(facts(region="eu", now=10.0))
+
+
+def test_a_rule_that_does_not_count_says_why_in_the_facts_of_the_request() -> None:
+    watch = RuleWatch(While(p99_below_ms=100.0))
+    rule = Rule(0, RouteRule("快", Match(region=["eu"]), []), watch)
+    own, other = facts(region="eu", now=10.0), facts(region="us", now=10.0)
+    for _ in range(20):
+        watch.note(0.2, 10.0)
+    assert [rule.counts(own), rule.counts(other)] == [False, False]
+    assert own.passed == (("快", (Unmet("p99BelowMs", 200.0, 100.0, 20),)),)
+    assert other.passed == ()
+    trying = [facts(region="eu", now=100.0) for _ in range(FEWEST + 1)]
+    assert [rule.counts(one) for one in trying] == [True] * FEWEST + [False]
+    watch.note(0.01, 100.0)
+    assert [one.passed for one in trying] == [()] * FEWEST + [(("快", (Unmet("again", 0.0, FEWEST),)),)]
+    assert watch.why_not() == (Unmet("again", 1.0, FEWEST),)
 
 
 def test_requests_of_others_do_not_use_up_the_tries_of_a_rule() -> None:

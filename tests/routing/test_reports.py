@@ -10,9 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.routing.beginnings import Beginnings, Reading, beginnings
-from sits.routing.policies import TargetState, Usual
+from sits.routing.policies import POLICIES, TargetState, Usual
 from sits.routing.policies.snapshot import take
-from sits.routing.reports import MOST, MOST_PEERS, PATIENCE, Journal, Peers, Report
+from sits.routing.reports import (
+    LONGEST_WHO,
+    MOST,
+    MOST_NAMES,
+    MOST_PEERS,
+    MOST_UNDER_WAY,
+    PATIENCE,
+    Journal,
+    Peers,
+    Report,
+)
 
 NAMES = ("a", "b", "c")
 
@@ -225,3 +235,125 @@ def test_nobody_has_less_than_nothing_under_way(under_way: int) -> None:
     one.peers.hear(Report("x", 1, False, {"a": 2}), 1.0)
     one.peers.hear(Report("x", 2, False, {"a": under_way}), 1.0)
     assert one.states["a"].peers == 0
+
+
+IMPOSSIBLE = {
+    "a first content after the end": Report("x", 1, False, {}, (), [("a", 1.0, 1, 1, True, 1000.0, 10.0, 0.0, 0.0)]),
+    "an answer of a year": Report("x", 1, False, {}, (), [("a", 3e7, 1, 1, True, 0.1, 10.0, 0.0, 0.0)]),
+    "next to no units": Report("x", 1, False, {}, (), [("a", 1.0, 1, 1, True, 0.1, 1e-300, 0.0, 0.0)]),
+    "among more than there are": Report("x", 1, False, {}, [("a", 1.0, 2**64 - 1, 0.0, 0.0)]),
+    "as many at the end": Report("x", 1, False, {}, (), [("a", 1.0, 1, 2**64 - 1, True, 0.1, 10.0, 0.0, 0.0)]),
+}
+
+
+@pytest.mark.parametrize("report", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_figures_that_no_process_can_have_seen_are_not_learned(report: Report) -> None:
+    one, fresh = Process("one"), Process("fresh")
+    assert one.peers.hear(report, 1.0)
+    assert one.learned() == fresh.learned()
+
+
+def test_of_one_other_so_many_targets_are_counted_and_no_more_requests_than_there_can_be() -> None:
+    one = Process("one")
+    one.peers.hear(Report("x", 1, False, {f"t{number}": 1 for number in range(MOST_NAMES)}), 1.0)
+    one.peers.hear(Report("x", 2, False, {"a": 1}), 1.0)
+    assert ([len(row.loads) for row in one.peers.rows()], one.states["a"].peers) == ([MOST_NAMES], 0)
+    one.peers.hear(Report("x", 3, True, {"a": 2**64 - 1}), 1.0)
+    assert ([row.loads for row in one.peers.rows()], one.states["a"].peers) == ([{"a": MOST_UNDER_WAY}], MOST_UNDER_WAY)
+    assert msgspec.msgpack.encode(take(one.states["a"]))
+
+
+def test_no_more_is_learned_from_a_report_than_one_may_tell() -> None:
+    one = Process("one")
+    ended = [("a", 1.0, 1, 1, True, 0.1, 10.0, 0.0, 0.0)] * (4 * MOST)
+    prompts = [("a", tuple(range(1000 * number, 1000 * number + 1000))) for number in range(4 * MOST)]
+    one.peers.hear(Report("x", 1, False, {}, [("a", 0.1, 1, 0.0, 0.0)] * (4 * MOST), ended, prompts), 1.0)
+    assert (one.states["a"].seen, len(one.memory) <= 64 * MOST) == (MOST, True)
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, -(2**63)])
+def test_a_number_that_is_not_of_this_process_silences_nobody(number: int) -> None:
+    one = Process("one")
+    assert one.peers.hear(Report("x", 1, True, {}), 1.0)
+    assert not one.peers.hear(Report("x", number, True, {}), 1.0)
+    assert one.peers.hear(Report("x", 3, True, {"a": 1}), 1.0)
+    assert (one.peers.lost, one.states["a"].peers) == (1, 1)
+
+
+def test_a_name_that_is_no_name_is_not_listened_to() -> None:
+    one = Process("one")
+    assert not one.peers.hear(Report("x" * (LONGEST_WHO + 1), 1, True, {"a": 1}), 1.0)
+    assert (len(one.peers), one.states["a"].peers) == (0, 0)
+
+
+def test_reports_that_did_not_come_stay_counted_when_who_told_them_is_gone() -> None:
+    one = Process("one")
+    one.peers.hear(Report("x", 1, True, {}), 1.0)
+    one.peers.hear(Report("x", 10, True, {}), 1.0)
+    assert one.peers.forget_silent(1.1 + PATIENCE) == ["x"]
+    assert one.peers.lost == 8
+
+
+ODD = st.sampled_from([1.0] * 12 + [0.0, -0.0, 5e-324, 1e-9, 0.1, 1e6, 1e11, 1e308, float("inf"), float("nan"), -1.0])
+MANY = st.sampled_from([1] * 8 + [-(2**63), -1, 0, 2, 50, 2**31, 2**64 - 1])
+SPOKE = st.tuples(st.sampled_from(("a", "b", "nobody")), ODD, MANY, ODD, ODD)
+ENDED = st.tuples(st.sampled_from(("a", "b", "nobody")), ODD, MANY, MANY, st.booleans(), ODD, ODD, ODD, ODD)
+LOADS = st.dictionaries(st.sampled_from(("a", "b", "nobody")), MANY)
+
+
+@settings(max_examples=100, deadline=None)
+@given(heard=st.lists(st.tuples(LOADS, st.lists(SPOKE, max_size=4), st.lists(ENDED, max_size=4)), max_size=8))
+def test_whatever_is_heard_a_request_has_a_cost_everywhere(
+    heard: list[tuple[dict[str, int], list[object], list[object]]],
+) -> None:
+    one = Process("one")
+    for number, (loads, spoke, ended) in enumerate(heard):
+        report = Report("x", number, number % 3 == 0, loads, spoke, ended)  # type: ignore[arg-type]
+        one.peers.hear(msgspec.msgpack.decode(msgspec.msgpack.encode(report), type=Report), 1.0 + number)
+    states = list(one.states.values())
+    for name, make in POLICIES.items():
+        seen = make().seen(states, [1.0] * len(states), 0.5, 20.0, 900.0, [0.0, 300.0, 900.0])
+        assert all(-1e301 < cost < 1e301 for cost in seen), name
+        assert name.startswith("weighted-round") or min(seen) >= 0.0, name
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(("say", "whole", "repeat", "silence", "gone", "new")),
+            st.integers(0, 3),
+            st.dictionaries(st.sampled_from(NAMES), st.integers(0, 3)),
+        ),
+        max_size=30,
+    )
+)
+def test_what_others_have_is_the_sum_of_what_they_said_last_while_targets_come_and_go(
+    steps: list[tuple[str, int, dict[str, int]]],
+) -> None:
+    """Against a table of who said what of whom last."""
+    one = Process("one")
+    table: dict[str, dict[str, int]] = {}
+    said: dict[str, tuple[Report, float]] = {}
+    for number, (what, which, loads) in enumerate(steps):
+        who, now = f"p{which}", float(number)
+        if what in ("say", "whole"):
+            report = Report(who, number + 1, what == "whole", loads)
+            assert one.peers.hear(report, now)
+            table[who] = {**({} if what == "whole" else table.get(who, {})), **loads}
+            said[who] = report, now
+        elif what == "repeat" and who in table:
+            assert not one.peers.hear(said[who][0], now)
+        elif what == "silence":
+            silent = [one for one, (_, at) in said.items() if one in table and now - at > PATIENCE]
+            assert sorted(one.peers.forget_silent(now)) == sorted(silent)
+            for gone in silent:
+                del table[gone]
+        elif what == "gone":
+            one.states.pop(NAMES[which % 3], None)
+        elif what == "new":
+            name = NAMES[which % 3]
+            one.states[name] = TargetState(None, name)
+            one.peers.recount()
+        expected = {name: sum(row.get(name, 0) for row in table.values()) for name in one.states}
+        assert {name: state.of_service() for name, state in one.states.items()} == expected

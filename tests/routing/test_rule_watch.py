@@ -124,10 +124,10 @@ def test_it_keeps_so_many_and_no_more() -> None:
 
 def test_what_was_settled_stays() -> None:
     watch = RuleWatch(QUICK)
-    watch.settle("it was so")
+    watch.settle(failing=True)
     watch.note(0.1, 0.0)
-    assert (watch.takes(100.0), watch.failing) == (False, "it was so")
-    watch.settle("")
+    assert (watch.takes(100.0), watch.failing) == (False, "as it was recorded")
+    watch.settle(failing=False)
     for _ in range(100):
         watch.note(9.0, 0.0)
     assert (watch.takes(200.0), watch.failing) == (True, "")

@@ -61,6 +61,9 @@ BENCHES: Mapping[str, Row] = {
         "sits.bench.overload",
         "Four times as many requests as the model can take: with classes of service, and first come first served.",
     ),
+    "units": Row(
+        "sits.bench.units", "Two units of a real model merged and split by real load: how long that takes, what it saves."
+    ),
     "soak": Row("sits.bench.soak", "Minutes of mixed load and reloads: memory, threads, tasks and open files stay."),
 }
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlencode
 
 import click
 
@@ -31,8 +30,13 @@ def find(
     query: str, top: int, capabilities: tuple[str, ...], labels: tuple[str, ...], as_json: bool, url: str, key: str | None
 ) -> None:
     """Which services do what QUERY means, in English or Chinese, best first."""
-    said = [("q", query), ("top", str(top)), *(("capability", one) for one in capabilities), *(("label", one) for one in labels)]
-    found = Service(url, key).ask("GET", f"/v1/registry/find?{urlencode(said)}")
+    # In a body: an address may have 8 kB, and Chinese takes nine bytes a character there.
+    said = {"query": query, "top_k": top, "capabilities": list(capabilities), "labels": dict(map(_label, labels))}
+    try:
+        json.dumps(said, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise click.UsageError("what is looked for is not in UTF-8") from error
+    found = Service(url, key).ask("POST", "/v1/registry/find", said)
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
         return
@@ -42,6 +46,13 @@ def find(
         click.echo("no service was found", err=True)
     for row in found["data"]:
         click.echo(f"{row['name']:<40} {row['cosine']:5.2f}  {row['grade']:<5} {row['why']}")
+
+
+def _label(said: str) -> tuple[str, str]:
+    name, equals, value = said.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"{said!r}: wanted NAME=VALUE", param_hint="--label")
+    return name, value
 
 
 @click.group("registry")
@@ -56,6 +67,7 @@ def registry() -> None:
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write Model resources there instead; `-` prints them."
 )
 @click.option("--engine", help="Who runs the services of which nothing says it, for --out: openai, vllm, ...")
+@click.option("--allow-removal", is_flag=True, help="Also where more than half of what was imported before would go.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @service_options
 def import_(
@@ -63,6 +75,7 @@ def import_(
     source: str,
     out: Path | None,
     engine: str | None,
+    allow_removal: bool,
     as_json: bool,
     url: str,
     key: str | None,
@@ -70,7 +83,9 @@ def import_(
     """Read what the registry at SOURCE knows: its address, or a file with one of its answers.
 
     The entries go to the gateway, in place of what was imported from such a registry before; they are found there, and are no
-    models. With --out, those that can be asked become Model resources. A token for Consul is taken from CONSUL_HTTP_TOKEN.
+    models. More than half of those is not removed unless --allow-removal is given: a registry that says nothing has mostly lost
+    sight of its services. With --out, those that can be asked become Model resources. A token for Consul is taken from
+    CONSUL_HTTP_TOKEN.
     """
     from sits.state.registry.source import entries
 
@@ -85,7 +100,11 @@ def import_(
     import msgspec
 
     listed = [msgspec.to_builtins(card) for card in cards]
-    body = {"origin": kind, "entries": [{key: value for key, value in one.items() if key != "origin"} for one in listed]}
+    body = {
+        "origin": kind,
+        "allow_removal": allow_removal,
+        "entries": [{key: value for key, value in one.items() if key != "origin"} for one in listed],
+    }
     done = Service(url, key).ask("PUT", "/v1/registry/entries", body)
     click.echo(json.dumps(done) if as_json else f"{done['entries']} services of {kind}, {done['removed']} that it no longer has")
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import msgspec
 
 from sits.cli.validate import line as problem_line
 from sits.observe.trace_row import TraceError
-from sits.replay.replay import Of, replay
+from sits.observe.wording import SAME, UNKNOWN, amount, change, dollars, gap, milliseconds, share
+from sits.replay.latency import Fit
+from sits.replay.replay import Of, Survey, replay
 from sits.replay.report import Promise, Report
 from sits.resources.problem import ConfigError
 from sits.resources.reading import read
@@ -31,7 +33,7 @@ UNITS = {"latency": "ms", "cost": "$", "feedback": ""}
     "--outcome", "outcomes", type=click.Choice(get_args(Of)), multiple=True, help="Estimate this under it, with intervals."
 )
 @click.option("--limit", type=click.IntRange(min=1), help="The first so many requests only.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each recorded configuration.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, with an entry for each recorded configuration.")
 @click.option("--fail-on-worse", is_flag=True, help="Exit 1 where more promises are broken than before.")
 def replay_(
     trace: Path, config: Path | None, outcomes: tuple[Of, ...], limit: int | None, as_json: bool, fail_on_worse: bool
@@ -44,20 +46,39 @@ def replay_(
     if outcomes and config is None:
         raise click.UsageError("--outcome estimates what another configuration would bring: give --config")
     other = _other(config) if config is not None else None
-    failed = False
+    surveys: list[Survey] = []
     try:
         with _progress(as_json) as said:
-            reports = list(replay(trace, other, outcomes=outcomes, limit=limit, said=said))
+            reports = list(replay(trace, other, outcomes=outcomes, limit=limit, said=said, heard=surveys.append))
     except TraceError as error:
+        # Lines that cannot be read are often why.
+        for line in (line for found in surveys for line in heard(trace, found)):
+            click.echo(line, err=True)
         raise click.ClickException(str(error)) from error
-    for name, report in reports:
-        failed |= bool(report.moved or report.undecidable) if other is None else fail_on_worse and report.worse
-        if as_json:
-            click.echo(json.dumps({"recorded": name, **msgspec.to_builtins(report), "worse": report.worse}, ensure_ascii=False))
-        else:
+    if as_json:
+        click.echo(json.dumps(as_builtins(trace, surveys[0], reports), ensure_ascii=False))
+    else:
+        for name, report in reports:
             click.echo("\n".join(told(name, report, other)))
-    if failed:
+        for line in heard(trace, surveys[0]):
+            click.echo(line)
+    if any((report.moved or report.undecidable) if other is None else fail_on_worse and report.worse for _, report in reports):
         raise click.exceptions.Exit(1)
+
+
+def as_builtins(trace: Path, found: Survey, reports: Iterable[tuple[str, Report]]) -> dict[str, Any]:
+    """All of it: what is of the trace once, and an entry for each recorded configuration."""
+    return {
+        "trace": str(trace),
+        "rows": found.rows,
+        "missing": found.missing,
+        "bad_lines": found.bad_lines,
+        "bad": [msgspec.to_builtins(bad) for bad in found.bad],
+        "configurations": [
+            {"recorded": name, **msgspec.to_builtins(report), "worse": report.worse, "doubtful": report.doubtful}
+            for name, report in reports
+        ],
+    }
 
 
 def _other(path: Path) -> Snapshot:
@@ -83,12 +104,24 @@ def _progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     yield said
 
 
+def heard(trace: Path, found: Survey) -> Iterator[str]:
+    """What is the matter with the trace as a whole, in lines; none where it is sound."""
+    if found.missing:
+        yield f"{trace}: {_requests(found.missing)} more could not be recorded"
+    if found.bad_lines:
+        yield f"{trace}: {found.bad_lines:,} line{'s' if found.bad_lines > 1 else ''} cannot be read"
+        yield from (f"  {bad.file}:{bad.number}: {bad.why}" for bad in found.bad)
+        if found.bad_lines > len(found.bad):
+            yield f"  and {found.bad_lines - len(found.bad):,} more"
+
+
 def told(name: str, report: Report, other: Snapshot | None) -> Iterator[str]:
     """The report in lines."""
-    where = f"configuration {other.hash[:12]}" if other is not None else "the same configuration"
-    yield f"{report.rows:,} requests recorded on {name[:12]}, decided on again by {where}"
-    if report.missing or report.bad_lines:
-        yield f"  {report.missing:,} more could not be recorded, {report.bad_lines:,} lines cannot be read"
+    where = "the same configuration"
+    if other is not None:
+        where = f"configuration {other.hash[:12]}{', the same one' if other.hash == name else ''}"
+    part = f", {share(report.share)} of its traffic," if report.share < 1.0 else ","
+    yield f"{_requests(report.rows)} recorded on {name[:12]}{part} decided on again by {where}"
     yield f"  as they were  {_of(report.reproduced, report.rows)}"
     if report.behind:
         yield f"                {report.behind:,} of these with another order behind the first choice"
@@ -100,80 +133,117 @@ def told(name: str, report: Report, other: Snapshot | None) -> Iterator[str]:
     for why, count in report.notes.items():
         yield f"  assumed of {count:,}: {why}"
     if report.moves:
-        yield f"  {'route':<24} {'from':<20} {'to':<20} {'requests':>9} {'share':>7}"
+        yield f"  {'route':<24} {'from':<20} {'to':<20} {'requests':>9}  share of the route"
         for move in report.moves:
-            yield f"  {move.route:<24} {move.of or 'refused':<20} {move.to or 'refused':<20} {move.count:>9,} {move.share:>7.2%}"
+            who = f"{move.of or 'refused':<20} {move.to or 'refused':<20}"
+            yield f"  {move.route:<24} {who} {move.count:>9,}  {share(move.share)}"
     if other is None:
         yield from (f"  {request}: {differs}" for request, differs in report.differing)
         return
-    yield from _worth(report)
+    yield from _cost(report)
+    yield from _latency(report)
     yield from _promises(report.promises)
     for of, estimated in report.estimates.items():
-        yield from _estimated(of, estimated, report.excluded)
+        yield from _estimated(of, estimated, report.excluded.get(of, 0))
 
 
-def _worth(report: Report) -> Iterator[str]:
-    if report.priced:
-        yield (
-            f"  cost          ${report.cost_before:,.4f} -> ${report.cost_after:,.4f}"
-            f"{_change(report.cost_before, report.cost_after)}  ({report.priced:,} requests)"
-        )
-    if report.latency_before is not None and report.latency_after is not None:
-        yield (
-            f"  latency       mean {report.latency_before:,.0f} -> {report.latency_after:,.0f} ms"
-            f"{_change(report.latency_before, report.latency_after)}, p95 {report.p95_before or 0:,.0f} -> "
-            f"{report.p95_after or 0:,.0f} ms  ({report.timed:,} requests; of those that moved it is predicted)"
-        )
-    for name, fit in report.fits.items():
-        yield (
-            f"    predicting {name}: off by {fit.off_ms:,.0f} ms on average, {fit.better:.0%} less than its mean "
-            f"({fit.answers:,} answers)"
-        )
+def _cost(report: Report) -> Iterator[str]:
+    """By declared prices: of all requests, of some, or of none; and what is missing."""
+    before, after = report.cost_before, report.cost_after
+    sums = f"{dollars(before)} -> {dollars(after)} ({change(before, after)})"
+    yield from _partly("cost", sums, report.priced, report.rows, report.unpriced)
+
+
+def _latency(report: Report) -> Iterator[str]:
+    before, after = report.latency_before, report.latency_after
+    figures = f"mean {milliseconds(before)} -> {milliseconds(after)} ms ({change(before, after)})"
+    if report.p95_before is not None and report.p95_after is not None:
+        p95 = f"{milliseconds(report.p95_before)} -> {milliseconds(report.p95_after)} ms"
+        figures += f", p95 {p95} ({change(report.p95_before, report.p95_after)})"
+    yield from _partly("latency", figures, report.timed, report.rows, report.untimed)
+    for name, count in report.predicted.items():
+        yield predicted(name, count, report.fits[name])
+
+
+def predicted(name: str, count: int, fit: Fit) -> str:
+    """How good the predictions for a model are."""
+    much = change(fit.off_mean_ms, fit.off_ms)
+    than = {SAME: "as far as its mean is", UNKNOWN: UNKNOWN}.get(much, f"{much} than its mean is")
+    off = f"off by {milliseconds(fit.off_ms)} ms on average, {than} ({fit.answers:,} answers)"
+    return f"    predicted for {count:,} that would go to {name}: {off}"
+
+
+def _partly(what: str, figures: str, known: int, rows: int, unknown: Mapping[str, int]) -> Iterator[str]:
+    """Figures over those requests of which they are known: over how many that is, and why not over all."""
+    if known == rows:
+        yield f"  {what:<13} {figures}, of all {_requests(rows)}"
+        return
+    if known:
+        yield f"  {what:<13} not known of all; of {known:,} of {_requests(rows)}: {figures}"
+    else:
+        yield f"  {what:<13} not known"
+    for why, count in unknown.items():
+        yield f"    left out {count:,}: {why}"
 
 
 def _promises(promises: tuple[Promise, ...]) -> Iterator[str]:
     for one in promises:
-        if one.broken_before or one.broken_after:
+        if one.broken_before or one.broken_after or one.doubtful:
             mark = "  WORSE" if one.worse else ""
-            before, after = (_value(one, value, broken) for value, broken in _sides(one))
-            yield f"  promise       {one.what} of {one.subject}: {before} -> {after}{mark}"
+            yield f"  promise       {one.what} of {one.subject}: {' -> '.join(sides(one))}{mark}"
 
 
-def _sides(one: Promise) -> tuple[tuple[float | None, bool], tuple[float | None, bool]]:
-    return (one.before, one.broken_before), (one.after, one.broken_after)
+def sides(one: Promise) -> tuple[str, str]:
+    """How a promise is kept, before and after."""
+    return (
+        _value(one, one.limit_before, one.before, one.known_before, one.unknown_before),
+        _value(one, one.limit_after, one.after, one.known_after, one.unknown_after),
+    )
 
 
-def _value(one: Promise, value: float | None, broken: bool) -> str:
-    if value is None:
-        return "unknown"
-    text = f"p95 {value:,.0f} ms" if one.what == "latency" else f"{value:,.0f} requests"
-    return f"{text} {'broken' if broken else 'kept'}"
+def _value(one: Promise, limit: float | None, value: float | None, known: int, unknown: int) -> str:
+    """One side of a promise."""
+    if limit is None:
+        return "nothing promised"
+    if not known and not unknown:
+        return "nobody asked"
+    others = f", not known of {unknown:,} more" if unknown else ""
+    if value is None or not known:
+        return f"not known (known of {known:,} of {_requests(known + unknown)})"
+    if one.what == "latency":
+        return f"p95 {milliseconds(value)} of {milliseconds(limit)} ms {'broken' if value > limit else 'kept'}{others}"
+    if not value and unknown:
+        return f"none of {known:,} broken{others}"
+    return f"{f'broken by {value:,.0f} of {_requests(known)}' if value else 'kept'}{others}"
 
 
 def _estimated(of: str, found: Estimated, excluded: int) -> Iterator[str]:
-    unit = UNITS[of]
-    yield (
-        f"  {of} under it, estimated from {found.rows:,} outcomes ({excluded:,} left out, worth {found.effective:,.0f}, largest "
-        f"weight {found.largest:,.1f}, without support {found.unsupported:.2%})"
-    )
-    if found.recorded is not None:
-        yield f"    recorded             {_interval(found.recorded, unit)}"
+    unit, what = UNITS[of], f"{of} under it{' at the recorded prices' if of == 'cost' else ''}"
+    outcomes = f"{found.rows:,} outcome{'' if found.rows == 1 else 's'}"
     if found.refused:
-        yield f"    no estimate: {found.refused}"
-        return
-    for label, one in (("ips", found.ips), ("snips", found.snips), ("doubly robust", found.dr), ("difference", found.difference)):
+        yield f"  {what}: no estimate from {outcomes} ({excluded:,} left out): {found.refused}"
+    else:
+        yield (
+            f"  {what}, estimated from {outcomes} ({excluded:,} left out, worth {found.effective:,.0f}, "
+            f"largest weight {found.largest:,.1f}, without support {share(found.unsupported)})"
+        )
+    if found.recorded is not None:
+        yield f"    recorded             {_interval(found.recorded, unit, amount)}"
+    for label, one in (("ips", found.ips), ("snips", found.snips), ("doubly robust", found.dr)):
         if one is not None:
-            yield f"    {label:<20} {_interval(one, unit)}"
+            yield f"    {label:<20} {_interval(one, unit, amount)}"
+    if found.difference is not None:
+        yield f"    {'difference':<20} {_interval(found.difference, unit, gap)}"
 
 
-def _interval(one: Estimate, unit: str) -> str:
-    boot = f"by bootstrap {one.low_boot:,.6g} to {one.high_boot:,.6g}"
-    return f"{one.value:,.6g} {unit}  95 % {one.low:,.6g} to {one.high:,.6g}, {boot}"
+def _interval(one: Estimate, unit: str, said: Callable[[float, str], str]) -> str:
+    low, high, low_boot, high_boot = (said(value, unit) for value in (one.low, one.high, one.low_boot, one.high_boot))
+    return f"{said(one.value, unit)}, 95% {low} to {high}, by bootstrap {low_boot} to {high_boot}"
 
 
 def _of(count: int, total: int) -> str:
-    return f"{count:>9,}  {count / total:.2%}" if total else f"{count:>9,}"
+    return f"{count:>9,}  {share(count / total)}" if total else f"{count:>9,}"
 
 
-def _change(before: float, after: float) -> str:
-    return f" ({(after - before) / before:+.1%})" if before else ""
+def _requests(count: int) -> str:
+    return f"{count:,} request{'' if count == 1 else 's'}"

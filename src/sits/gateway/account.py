@@ -17,6 +17,7 @@ from sits.observe.catalogue import UNKNOWN
 from sits.observe.log import LineWriter
 from sits.observe.metrics import Registry
 from sits.resilience.attempts import Kind
+from sits.routing.scheduling.away import Away
 
 
 def account(x: Exchange, registry: Registry, ring: observed.Ring, lines: LineWriter | None) -> None:
@@ -68,7 +69,7 @@ def recorded(x: Exchange, last: Attempt | None, parts: Anatomy) -> observed.Reco
         x.error.code.value if x.error is not None else "",
         parts,
         0 if last is None or last.translation is None else last.translation.skipped,
-        len(x.request.body),
+        x.beside.size if x.beside is not None and x.beside.size else len(x.request.body),
         x.sent_bytes,
         rung.name if rung is not None else "",
         rung.age if rung is not None else None,
@@ -78,6 +79,11 @@ def recorded(x: Exchange, last: Attempt | None, parts: Anatomy) -> observed.Reco
         x.priority if place is not None else None,
         (place.began - place.since) * 1e3 if place is not None and place.since else 0.0,
         x.cache,
+        passed(x),
+        away(x),
+        waived(x),
+        x.beside.split if x.beside is not None else None,
+        x.behind,
     )
 
 
@@ -186,6 +192,36 @@ def filtered(x: Exchange) -> list[tuple[str, str]]:
     return list(dict.fromkeys([*declared, *x.skipped_targets]))
 
 
+def passed(x: Exchange) -> tuple[observed.Passed, ...]:
+    """Rules that were passed over, and why."""
+    facts = x.facts
+    if facts is None or not facts.passed:
+        return ()
+    return tuple(
+        [observed.Passed(rule, one.clause, one.measured, one.limit, one.seen) for rule, unmet in facts.passed for one in unmet]
+    )
+
+
+def away(x: Exchange) -> tuple[Away, ...]:
+    """Filters and scores that said nothing, of the backends or of everybody, each once."""
+    facts = x.facts
+    if facts is None:
+        return ()
+    said, sieved = facts.weighed, facts.sieved
+    found = said.away if said is not None else ()
+    if sieved is not None and sieved.away:
+        found = {(one.kind, one.name): one for one in (*sieved.away, *found)}.values()
+    return tuple(found) if found else ()
+
+
+def waived(x: Exchange) -> tuple[str, ...]:
+    """Filters that would have left nobody."""
+    facts = x.facts
+    if facts is None or facts.weighed is None or not facts.weighed.waived:
+        return ()
+    return tuple(facts.weighed.waived)
+
+
 def draw(x: Exchange) -> observed.Draw | None:
     """The choice with all that is needed to make it again."""
     plan = x.plan
@@ -195,6 +231,7 @@ def draw(x: Exchange) -> observed.Draw | None:
     weights = tuple([(target.name, weight) for target, weight in picked.weighed])
     warm: tuple[float, ...] = tuple(picked.warm) if picked.warm and max(picked.warm) > 0.0 else ()
     size = picked.size if warm else 0.0
+    by = plan.facts.ring if plan.facts is not None and picked.policy == "hash" else ""
     decision = picked.decision
     if decision is None:
         return observed.Draw(
@@ -207,8 +244,13 @@ def draw(x: Exchange) -> observed.Draw | None:
             explore=picked.explore,
             size=size,
             warm=warm,
+            by=by,
         )
     kept = decision.kept
+    if len(weights) != len(kept) and plan.pool is not None:
+        # The policy chose among some of those who were left: scores are told of these.
+        names = {name for name, _ in weights}
+        kept = [index for index in kept if plan.pool.backends[index].name in names]
     scores = tuple(
         [observed.Scored(name, weight, tuple([given[index] for index in kept])) for name, weight, given in decision.parts]
     )
@@ -225,6 +267,7 @@ def draw(x: Exchange) -> observed.Draw | None:
         picked.explore,
         size,
         warm,
+        by,
     )
 
 

@@ -11,11 +11,12 @@ import msgspec
 
 from sits import __version__
 from sits.engines.local.engine import LocalEngine
+from sits.gateway.exposing import Exposing
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.siblings import Topic
 from sits.inner.errors import Code, SitsError
 from sits.observe.explain import explain
-from sits.observe.exposition import expose, nobody
+from sits.observe.exposition import nobody
 from sits.observe.record import Record, from_json, to_json
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Admin:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._document = b""
+        left = nobody if node.figures is None else node.figures.left
+        self._exposing = Exposing(self._own_metrics, lambda: node.siblings.ask("metrics"), left)
         self.topics: Mapping[str, Topic] = {
             "metrics": self._own_metrics,
             "record": self._own_record,
@@ -59,11 +62,7 @@ class Admin:
 
     async def metrics(self, visit: Visit) -> Answer:
         """All workers' figures together."""
-        registry, service = self._node.registry, self._node.service
-        registry.inflight.value = len(service.live)
-        others, missing = await self._node.siblings.ask("metrics")
-        left = nobody if self._node.figures is None else self._node.figures.left
-        content_type, body = expose([self._own_metrics(), *others], visit.request.headers.get(b"accept"), missing, left)
+        content_type, body = await self._exposing.page(visit.request.headers.get(b"accept"))
         return Answer(body, content_type=content_type)
 
     async def openapi(self, visit: Visit) -> Answer:
@@ -175,6 +174,7 @@ class Admin:
     def _own_metrics(self, _: str = "") -> bytes:
         self._node.service.books.settle()
         registry, caches = self._node.registry, self._node.caches
+        registry.inflight.value = len(self._node.service.live)
         registry.cache_entries.series("exact").value = len(caches.own)
         registry.cache_bytes.series("exact").value = caches.own.weight
         self._node.standing.measure()

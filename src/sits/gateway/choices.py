@@ -20,6 +20,7 @@ from sits.routing.plan import Choice, everybody
 from sits.routing.policies import DEFAULT
 from sits.routing.pool import Pool
 from sits.routing.rule_watch import RuleWatch
+from sits.routing.scheduling.away import Away
 from sits.routing.scheduling.base import Candidate
 from sits.routing.scheduling.building import build
 from sits.routing.scheduling.scheduler import Scheduler
@@ -99,6 +100,7 @@ class _Compiling:
     def _scheduler(self, name: str, spec: RouteSpec, offered: Sequence[Candidate]) -> Scheduler:
         standing = self._standing
         contract = SemanticFilter.of(offered)
+        away = self._away(spec)
         spec = self._there(spec)
         before = standing.schedulers.get(name)
         found = standing.schedulers[name] = build(
@@ -112,6 +114,7 @@ class _Compiling:
             latencies=standing.latencies,
             before=before,
             also=() if contract is None else (contract,),
+            away=away,
         )
         return found
 
@@ -137,6 +140,18 @@ class _Compiling:
             latencies=self._standing.latencies,
             also=() if contract is None else (contract,),
         )
+
+    def _away(self, spec: RouteSpec) -> Sequence[Away]:
+        """The filters and scores of the route that are not there, for whoever asks why they said nothing."""
+        offered = self._standing.plugins
+        missing: list[Away] = []
+        for use in spec.filters:
+            if use.name not in offered.filters:
+                missing.append(Away("filter", use.name, *offered.gone("filter", use.name)))
+        for score in spec.scores:
+            if score.name not in offered.scores:
+                missing.append(Away("score", score.name, *offered.gone("score", score.name)))
+        return tuple(missing)
 
     def _there(self, spec: RouteSpec) -> RouteSpec:
         """The route without filters and scores that are not there: a plugin that comes back is used again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 
 import msgspec
@@ -9,10 +10,11 @@ import msgspec
 from sits.gateway.exchange import Exchange
 from sits.gateway.facts import ADAPTER, facts_of
 from sits.inner.errors import Code, SitsError
+from sits.observe.explain import LATER
 from sits.routing.barred import Barred
 from sits.routing.beginnings import Reading
 from sits.routing.plan import NOBODY, Choice, Plan
-from sits.routing.target import operation_capability
+from sits.routing.target import Target, operation_capability
 from sits.routing.units import gathered, left_out, prompt_tokens
 
 
@@ -39,6 +41,16 @@ def choose(x: Exchange, choice: Choice, needs: frozenset[str]) -> frozenset[str]
     if broken and standing.ill and x.plan.filtered:
         x.plan = msgspec.structs.replace(x.plan, filtered=[(name, standing.why(name, said)) for name, said in x.plan.filtered])
     return broken
+
+
+def told_of(x: Exchange, before: Sequence[Target], why: str) -> None:
+    """Have the record tell that somebody else is asked first than was planned `before`; `why` goes on with who that is."""
+    assert x.plan is not None
+    now = x.plan.targets
+    if before and now and before[0] is not now[0]:
+        later = LATER if before[0] in now else ""
+        said = (before[0].name, f"{later}{why} {now[0].name}")
+        x.plan = msgspec.structs.replace(x.plan, filtered=(*x.plan.filtered, said))
 
 
 def planned(x: Exchange, choice: Choice, needs: frozenset[str], out: frozenset[str]) -> Plan:

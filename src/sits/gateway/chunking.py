@@ -93,6 +93,20 @@ class Read(msgspec.Struct, frozen=True):
     notes: str = ""
 
 
+class Progress:
+    """How far a reading has come, for whoever tells of it."""
+
+    __slots__ = ("number", "pieces", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        """The most tokens of a piece; 0 until it is known."""
+        self.pieces: tuple[int, ...] = ()
+        """The tokens of each."""
+        self.number = 0
+        """Of the piece that is being read, from 1."""
+
+
 class Material(msgspec.Struct, frozen=True):
     """The longest text of a request, and what else it says."""
 
@@ -117,7 +131,9 @@ class Reading:
         *,
         left: Callable[[], float | None] = lambda: None,
         over: Over = lambda: None,
+        progress: Progress | None = None,
     ) -> None:
+        self._progress = Progress() if progress is None else progress
         self._readers = readers
         self._tokens = tokens
         self._room = room
@@ -169,6 +185,7 @@ class Reading:
                 f"{framed + FRAMES} for its frame"
             )
             raise SitsError(Code.CONTEXT_TOO_LONG, said, param="messages")
+        self._progress.size = size
         pieces = await self._pieces(material.text, size)
         if len(pieces) > room.pieces:
             said = f"the prompt is too long: {len(pieces)} pieces of {size} tokens, and the route reads {room.pieces} at the most"
@@ -178,14 +195,17 @@ class Reading:
     async def _pieces(self, text: str, size: int) -> list[str]:
         steps = cutting(text, size)
         pieces: list[str] = []
+        counts: dict[str, int] = {}
         try:
             asked = next(steps)
             while True:
-                asked = steps.send((await self._count(asked))[0])
+                counts[asked] = (await self._count(asked))[0]
+                asked = steps.send(counts[asked])
         except StopIteration as end:
             pieces = end.value
         except ValueError as error:
             raise SitsError(Code.CONTEXT_TOO_LONG, f"the prompt cannot be read in pieces: {error}", param="messages") from error
+        self._progress.pieces = tuple(counts[piece] for piece in pieces)
         return pieces
 
     async def _count(self, *texts: str) -> list[int]:
@@ -198,6 +218,7 @@ class Reading:
             SitsError: what it was answered with; the request is over.
         """
         room, words = self._room, self._words
+        self._progress.number = number
         step = words.step.format(
             request=material.request,
             notes=notes or words.nothing,

@@ -134,6 +134,8 @@ class Exchange:
     )
 
     def __init__(self, service: Service, request: Request, wire: Wire, operation: Operation, client: ClientDialect) -> None:
+        # One flat table, long as it is: with what most requests leave at None in a second object, an exchange takes 0.65 us to
+        # make instead of 0.55, and each look at such a thing on the way of a request is two loads instead of one.
         self.service = service
         self.table: Table = service.table
         self.request = request

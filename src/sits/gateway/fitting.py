@@ -11,19 +11,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from sits.dialects.peek import has_image
 from sits.gateway.account import usage_of
 from sits.gateway.asking import ask
-from sits.gateway.chunking import PIECES, Over, Read, Reading, Room
+from sits.gateway.chunking import PIECES, Over, Progress, Read, Reading, Room
 from sits.gateway.counting import Fitness, Judged
 from sits.gateway.exchange import Exchange
 from sits.inner.ask import Ask
 from sits.inner.errors import Code, SitsError
 from sits.observe.explain import LATER
+from sits.observe.record import PieceRead, Split
 from sits.resilience.qos.classes import P0
 from sits.resources.context import ServiceSpec
 from sits.routing.context.fit import FITS, Verdict
@@ -35,16 +36,23 @@ REWRITTEN = frozenset(("tools", "json_object", "json_schema"))
 """What a request may need that templates write into its prompt: its size says nothing certain then."""
 FITTED = frozenset(("chat", "messages", "responses", "completions"))
 """Operations whose answers share the window with their prompts."""
+MOST_TOLD = 256
+"""Asks for pieces that a record tells of."""
+Because = Literal["stage", "oversize"]
 T = TypeVar("T")
 
 
 class Beside:
     """What is asked on behalf of a request, beside its own attempts: it ends with the request, whose quotas it uses."""
 
-    __slots__ = ("_task", "cost", "tokens")
+    __slots__ = ("_asked", "_reading", "_task", "cost", "size", "tokens")
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
+        self._reading: tuple[Because, Room, Progress] | None = None
+        self.size = 0
+        """Bytes of the request as its client sent it, where another one was made of it."""
+        self._asked: list[PieceRead] = []
         self.tokens = 0
         self.cost = 0
         """In nano-dollars."""
@@ -69,6 +77,27 @@ class Beside:
             if usage is not None:
                 self.tokens += (usage.input or 0) + (usage.output or 0)
                 self.cost += asked.table.prices[attempt.target.name].of(usage) or 0
+        if self._reading is not None and len(self._asked) < MOST_TOLD:
+            self._asked.append(_told(asked, self._reading[2].number))
+
+    def reads(self, because: Because, room: Room, size: int) -> Progress:
+        """What is asked from now on is to read the prompt in pieces, of a request of `size` bytes: to be told how far that is."""
+        progress = Progress()
+        self._reading, self.size = (because, room, progress), size
+        return progress
+
+    def useless(self) -> None:
+        """The last answer had no notes in it."""
+        if self._asked:
+            self._asked[-1] = msgspec.structs.replace(self._asked[-1], refused=True)
+
+    @property
+    def split(self) -> Split | None:
+        """How the prompt was read in pieces, for the record; None where it was not."""
+        if self._reading is None:
+            return None
+        because, room, progress = self._reading
+        return Split(because, room.window, room.headroom, room.notes, progress.size, progress.pieces, tuple(self._asked))
 
 
 class Asides:
@@ -116,6 +145,8 @@ class Asides:
 
     def refuse(self) -> bool:
         """The last answer is no use: whether there is somebody else to ask."""
+        if self._x.beside is not None:
+            self._x.beside.useless()
         return self._leave({self._answered.name})
 
     def _over(self, asked: Exchange) -> None:
@@ -169,6 +200,7 @@ class Chunks(msgspec.Struct, frozen=True):
 
     room: Room
     tokens: Tokens
+    because: Because
 
     async def read(self, x: Exchange) -> Read:
         """Read it, and put what is left to ask in the place of the client's request. An exchange, which has no task, awaits it as
@@ -181,7 +213,9 @@ class Chunks(msgspec.Struct, frozen=True):
         if x.stream:
             x.comfort(perf_counter())
         asides = Asides(x)
-        reading = Reading(asides, self.tokens, self.room, left=seconds_left(x), over=over(x))
+        x.beside = x.beside or Beside()
+        progress = x.beside.reads(self.because, self.room, len(x.request.body))
+        reading = Reading(asides, self.tokens, self.room, left=seconds_left(x), over=over(x), progress=progress)
         read = await beside(x, reading.through(x.request.body, x.operation))
         if asides.left[0] is not x.plan.targets[0]:
             x.plan = msgspec.structs.replace(x.plan, targets=asides.left)
@@ -210,7 +244,7 @@ async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | No
         return None
     judged = await x.service.loop.create_task(fitness.judge(tokens, wanted, body, x.plan.targets, service))
     if judged.split and x.operation in PIECES:
-        return _chunks(x, fitness, tokens, service)
+        return _chunks(x, fitness, tokens, service, judged)
     targets = judged.order(x.plan.targets)
     if not targets:
         targets, judged = await _others(x, fitness, tokens, wanted, service, judged)
@@ -246,6 +280,8 @@ async def _others(
         if targets:
             return targets[: x.choice.attempts], judged
         judged = msgspec.structs.replace(judged, fits={**judged.fits, **more.fits})
+    # There is no plan that could tell of them.
+    x.skipped_targets += _left_out(judged)
     raise judged.refusal(x.requested)
 
 
@@ -267,7 +303,7 @@ def _put_back(judged: Judged, planned: Sequence[Target], targets: Sequence[Targe
     return found
 
 
-def _chunks(x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec) -> Chunks:
+def _chunks(x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec, judged: Judged) -> Chunks:
     """Who reads: the largest windows of the plan. Smaller ones are not asked, as what is left would not fit them. First come
     those who count alike: where one fails, its pieces are certain to fit the next."""
     assert x.plan is not None
@@ -278,6 +314,32 @@ def _chunks(x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec)
     first = rows.get(targets[0].name)
     alike = first.alike if first is not None else None
     targets.sort(key=lambda target: target.name not in rows or rows[target.name].alike != alike)
-    x.plan = msgspec.structs.replace(x.plan, targets=tuple(targets))
+    smaller = [
+        (
+            target.name,
+            f"its window of {rows[target.name].window} is smaller than the {window} by which the prompt is read in pieces",
+        )
+        for target in x.plan.targets
+        if target not in targets
+    ]
+    x.plan = msgspec.structs.replace(x.plan, targets=tuple(targets), filtered=(*x.plan.filtered, *smaller))
     spec = fitness.context.spec
-    return Chunks(Room(window, service.headroom, spec.notes, spec.pieces), tokens)
+    because: Because = "stage" if judged.stage is not None and judged.stage.chunked else "oversize"
+    return Chunks(Room(window, service.headroom, spec.notes, spec.pieces), tokens, because)
+
+
+def _told(asked: Exchange, number: int) -> PieceRead:
+    """One ask for a piece, as the record of its request has it."""
+    attempts = asked.attempts
+    usage = usage_of(asked, attempts[-1]) if attempts else None
+    return PieceRead(
+        number,
+        asked.id,
+        attempts[-1].target.name if attempts else "",
+        asked.error.code.value if asked.error is not None else "ok",
+        usage.input if usage is not None else None,
+        usage.output if usage is not None else None,
+        usage is not None and usage.estimated,
+        (perf_counter() - asked.admitted) * 1e3,
+        tuple(attempt.target.name for attempt in attempts[:-1]),
+    )

@@ -16,7 +16,7 @@ from sits.engines.local.engine import LocalEngine, LocalModels, local_engine
 from sits.engines.remote.address import parse_address
 from sits.engines.remote.connection import AnswerLimits
 from sits.engines.remote.engine import RemoteEngine
-from sits.gateway.running import ANTHROPIC_VERSION
+from sits.gateway.outgoing import ANTHROPIC_VERSION
 from sits.inner.errors import SitsError
 from sits.inner.sweep import Sweep
 from sits.inner.turn import Turn

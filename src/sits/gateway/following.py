@@ -29,8 +29,11 @@ SEEK_SECONDS = 1.0
 """How often it is looked for workers that are new."""
 AGAIN_SECONDS = 1.0
 OLD_SECONDS = 2.0
-"""A report that comes so much later than the quickest one did is of another time: the bus was away."""
-Hear = Callable[[bytes], None]
+"""A report that comes so much later than the quickest one of late did is of another time: the bus was away."""
+WINDOW_SECONDS = 3.0
+"""Of late are the last one or two of these."""
+Hear = Callable[[bytes, float], None]
+"""Takes a report, and how many seconds after it was said it came: by two clocks, of which one may be that of who said it."""
 _log = logging.getLogger("sits.gateway")
 
 
@@ -55,6 +58,28 @@ class Carrier(Protocol):
         """Neither say nor hear any more. Safe to repeat."""
 
 
+class Lateness:
+    """Tells what one says now from what waited while the bus was away, by two clocks that differ nobody knows how much.
+
+    A clock may be set, or go a little faster than the other one, so the quickest way is that of late. Time in which nothing comes
+    takes none of it away: what comes first after that is what waited.
+    """
+
+    __slots__ = ("_before", "_least", "_since")
+
+    def __init__(self) -> None:
+        self._before = self._least = float("inf")
+        self._since = float("-inf")
+
+    def fresh(self, late: float, now: float) -> bool:
+        """Whether what comes `late` seconds after it was said, by both clocks, is of now; `now` is monotonic."""
+        if now - self._since >= WINDOW_SECONDS:
+            self._before, self._least, self._since = self._least, late, now
+        elif late < self._least:
+            self._least = late
+        return late - min(self._before, self._least) < OLD_SECONDS
+
+
 class Workers:
     """Among the workers of one gateway: each follows all the others. `follow` answers the topic `TOPIC` of its `Siblings`."""
 
@@ -75,6 +100,9 @@ class Workers:
         self._task = asyncio.get_running_loop().create_task(self._seek(hear))
 
     def say(self, report: bytes) -> None:
+        if len(report) > LARGEST:
+            self.dropped += 1  # Nobody would hear it, nor us any more.
+            return
         frame = len(report).to_bytes(4, "little") + report
         for writer in self._followers:
             if writer.transport.get_write_buffer_size() > MOST_WAITING:
@@ -118,7 +146,7 @@ class Workers:
                     if size > LARGEST:
                         _log.error("a worker says a report of %d bytes: %s", size, path.name)
                         return
-                    hear(await reader.readexactly(size))
+                    hear(await reader.readexactly(size), 0.0)
             finally:
                 writer.close()
 
@@ -135,8 +163,6 @@ class OverBus:
         self._waiting: bytes | None = None
         self._bell = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._quickest = float("inf")
-        """Seconds between two clocks, and the shortest way from one to the other."""
 
     @property
     def ready(self) -> bool:
@@ -176,10 +202,7 @@ class OverBus:
         subscription = await bus.subscribe(SUBJECT)
         try:
             async for message in subscription:
-                late = self._wall() - message.at
-                self._quickest = min(self._quickest, late)
-                if late - self._quickest < OLD_SECONDS:
-                    hear(message.payload)
+                hear(message.payload, self._wall() - message.at)
         finally:
             await subscription.aclose()
 

@@ -8,7 +8,9 @@ import pathlib
 import tempfile
 from typing import TYPE_CHECKING
 
+from sits.gateway.opening import address_of
 from sits.gateway.recall import Caches
+from sits.gateway.table import Table
 from sits.inner.errors import SitsError
 from sits.ports.store import Store
 from sits.ports.vectors import Vectors, open_vectors
@@ -41,6 +43,14 @@ class Meaning:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._turn = asyncio.Lock()
         self.trouble = ""
+
+    async def take(self, table: Table) -> None:
+        """Have a semantic cache if a route of the table wants one."""
+        routes = table.snapshot.routes.values()
+        wanted = [one.spec.cache.semantic for one in routes if one.spec.cache is not None and one.spec.cache.semantic is not None]
+        if wanted and self._caches.semantic is None:
+            settings = table.snapshot.settings
+            await self.want(settings, max(one.entries for one in wanted), address_of(settings.vectors))
 
     async def want(self, settings: SettingsSpec, entries: int, vectors: str) -> None:
         """Have a semantic cache from now on. `vectors` is the address of the index; answers that only this process has, have

@@ -11,11 +11,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from sits.gateway.cluster import Cluster
+from sits.gateway.opening import bus_of
+from sits.gateway.stored import Stored
 from sits.inner.errors import Code, SitsError
+from sits.resources.kinds import SettingsSpec
 from sits.resources.problem import ConfigError
 from sits.resources.snapshot import absent, content_hash
 from sits.resources.watch import Reloader
@@ -25,12 +30,40 @@ MOST_TOLD = 8
 """Files that are not there, of which our row tells."""
 
 
-class Membership:
-    """Keeps the reloader of a node and its cluster in step. `took` is called after each change that was taken."""
+async def join(settings: SettingsSpec, node: str, reloader: Reloader, stored: Stored, wall: Callable[[], float]) -> Membership:
+    """Become one of several gateways: from here on the cluster keeps the registered models, and its configuration counts.
 
-    def __init__(self, cluster: Cluster, reloader: Reloader, *, push: bool, wall: Callable[[], float]) -> None:
+    Raises:
+        SitsError: the cluster cannot be joined.
+    """
+    news = asyncio.Event()
+    cluster = Cluster(partial(bus_of, settings), node, wall=wall, changed=news.set, tell=lambda: membership.tell())
+    membership = Membership(cluster, reloader, stored, news, push=settings.cluster.push, wall=wall)
+    await cluster.start(settings.state_seconds)
+    await stored.move(cluster)
+    await membership.begin()
+    return membership
+
+
+class Membership:
+    """Keeps what a node serves and its cluster in step. `news` is set whenever rows of the cluster may have changed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        reloader: Reloader,
+        stored: Stored,
+        news: asyncio.Event,
+        *,
+        push: bool,
+        wall: Callable[[], float],
+    ) -> None:
         self.cluster = cluster
         self._reloader = reloader
+        self._stored = stored
+        self._news = news
+        self._touched = False
+        """Our files have changed, and nobody has looked yet whether that is to be passed on."""
         self._push = push
         self._wall = wall
         self._files = ""
@@ -58,6 +91,29 @@ class Membership:
             await self.files_changed()
         else:
             await self.catch_up()
+
+    def touch(self) -> None:
+        """Our files were looked at, something in them had changed, and it is in force here."""
+        self._touched = True
+        self._news.set()
+
+    async def follow(self) -> None:
+        """Take what comes over the bus, until cancelled: configurations that others push, models that others register."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._touched:
+                self._touched = False
+                await self.files_changed()
+            await self.settle()
+            await self.catch_up()
+            try:
+                await self._stored.take()
+            except ConfigError as error:
+                _log.error("what is registered in the cluster cannot be served here, the old stays: %s", error)
+            with contextlib.suppress(SitsError):
+                # The next regular word says it too, but the others are to see at once what we serve by.
+                await self.cluster.tell()
 
     async def files_changed(self) -> None:
         """The files were read and are in force here: pass them on."""

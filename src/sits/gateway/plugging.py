@@ -176,7 +176,8 @@ class Plugging:
 
     def _offer(self) -> None:
         assert self._plugins is not None
-        self._standing.plugins = Offered({**FILTERS, **self._plugins.filters}, {**SCORES, **self._plugins.scores})
+        plugins = self._plugins
+        self._standing.plugins = Offered({**FILTERS, **plugins.filters}, {**SCORES, **plugins.scores}, plugins.away)
 
     def _changed(self) -> None:
         if self._compiles or self._plugins is None:
@@ -185,8 +186,12 @@ class Plugging:
         self._recompile()
 
     def _looked(self) -> None:
-        if not self._compiles:
-            self._tell()
+        if self._compiles:
+            return
+        before = self._told
+        self._tell()
+        if any(one.problem == "missing" and key in before and before[key].text != one.text for key, one in self._told.items()):
+            self._recompile()  # Decisions say why it is away.
 
     def _offered(self, kind: Kind) -> Any:
         offered = self._standing.plugins

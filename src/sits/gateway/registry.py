@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import pathlib
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ from sits.state.registry.entries import Entries
 
 _log = logging.getLogger("sits.registry")
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LONGEST_QUERY = 2000
 """Characters of a query that are read."""
 MOST_TOP = 100
@@ -151,7 +153,7 @@ class ServiceRegistry:
         Raises:
             SitsError: `invalid_request`: nothing is asked, or for too many.
         """
-        text = " ".join(query.split())[:LONGEST_QUERY]
+        text = " ".join(_CONTROL.sub(" ", query).split())[:LONGEST_QUERY]
         if not text:
             raise SitsError(Code.INVALID_REQUEST, "the query is empty", param="query")
         if not 1 <= top_k <= MOST_TOP:
@@ -189,13 +191,13 @@ class ServiceRegistry:
             for name, card in sorted(self._cards.items())
         ]
 
-    async def take_entries(self, origin: Origin, cards: Sequence[ServiceCard]) -> int:
+    async def take_entries(self, origin: Origin, cards: Sequence[ServiceCard], *, allow_removal: bool = False) -> int:
         """These are what another registry has, from now on; how many others of it went.
 
         Raises:
-            SitsError: `state_unavailable`; `request_too_large`.
+            SitsError: `state_unavailable`; `request_too_large`; `conflict`, more than half would go.
         """
-        gone = await self._entries.replace(origin, cards)
+        gone = await self._entries.replace(origin, cards, allow_removal=allow_removal)
         await self._read_entries()
         self._taken()
         if self._used:

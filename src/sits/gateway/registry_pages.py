@@ -14,6 +14,7 @@ from sits.inner.errors import Code, SitsError
 from sits.routing.registry import ServiceCard, ServiceName
 from sits.state.registry.imported import MOST_ENTRIES
 
+MOST_DIGITS = 9
 PAGE = 100
 LARGEST_PAGE = 1000
 
@@ -51,6 +52,8 @@ class Import(msgspec.Struct, forbid_unknown_fields=True):
 
     origin: Literal["consul", "eureka"]
     entries: Annotated[list[Entry], msgspec.Meta(max_length=MOST_ENTRIES)]
+    allow_removal: bool = False
+    """Whether more than half of what came from there before may go."""
 
 
 class RegistryPages:
@@ -105,13 +108,13 @@ class RegistryPages:
         return await self._found(visit, body_of(visit.request.body, FindQuery))
 
     async def take(self, visit: Visit) -> Answer:
-        """PUT /v1/registry/entries: what another registry has, in place of what it had. An empty list forgets it."""
-        said = body_of(visit.request.body, Import)
+        """PUT /v1/registry/entries: what another registry has, in place of what it had."""
+        said = _import_of(visit.request.body)
         cards = []
         for one in said.entries:
             fields = {**msgspec.structs.asdict(one), "capabilities": frozenset(one.capabilities)}
             cards.append(ServiceCard(origin=said.origin, **fields))
-        gone = await self._registry.take_entries(said.origin, cards)
+        gone = await self._registry.take_entries(said.origin, cards, allow_removal=said.allow_removal)
         return json_answer({"origin": said.origin, "entries": len(said.entries), "removed": gone})
 
     async def _found(self, visit: Visit, said: FindQuery) -> Answer:
@@ -129,6 +132,32 @@ class RegistryPages:
         return json_answer({"object": "list", "data": answered.data, "left_out": left_out})
 
 
+def _import_of(body: bytes) -> Import:
+    """The body; where an entry is at fault, the error names it. Raises as `body_of` does."""
+    try:
+        return body_of(body, Import)
+    except SitsError as error:
+        named = _at_fault(body)
+        if named is None:
+            raise
+        raise SitsError(error.code, f"{error.message} (entry {named})", param=error.param) from error
+
+
+def _at_fault(body: bytes) -> str | None:
+    """The first entry that cannot be one: its number and its name."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    listed = value.get("entries") if isinstance(value, dict) else None
+    for number, one in enumerate(listed if isinstance(listed, list) else (), 1):
+        try:
+            msgspec.convert(one, Entry)
+        except msgspec.ValidationError:
+            return f"{number}, {str(one.get('name'))[:80]!r}" if isinstance(one, dict) else str(number)
+    return None
+
+
 def _query(visit: Visit) -> dict[str, str]:
     return dict(parse_qsl(visit.request.query.decode("utf-8", "replace"), keep_blank_values=True))
 
@@ -137,6 +166,6 @@ def _number(said: dict[str, str], name: str, usual: int, most: int) -> int:
     value = said.get(name)
     if value is None:
         return usual
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:9]) <= most:
+    if not value.isascii() or not value.isdigit() or len(value) > MOST_DIGITS or not 1 <= int(value) <= most:
         raise SitsError(Code.INVALID_REQUEST, f"{name}={value[:20]}: wanted a number from 1 to {most}", param=name)
     return int(value)

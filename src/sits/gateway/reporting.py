@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sits.gateway.following import Carrier
+from sits.gateway.following import Carrier, Lateness
 from sits.gateway.standing import Standing
 from sits.observe.metrics import Registry
 from sits.routing.beginnings import Beginnings
-from sits.routing.reports import Journal, Peers, Report
+from sits.routing.reports import LONGEST_WHO, MOST_PEERS, Journal, Peers, Report
 from sits.routing.scheduling.affinity import PrefixAffinity
 from sits.state.outcomes import Outcomes
 
@@ -57,6 +57,9 @@ class Reporting:
         self._names: frozenset[str] = frozenset()
         """Targets among which somebody chooses."""
         self._beat_at = 0.0
+        self._closed = False
+        self._lateness: dict[str, Lateness] = {}
+        """Of those who were heard, be they gone or not: each may have a clock of its own."""
         self._told = False
         """Whether a report that cannot be read was told of in the log."""
         self.peers = Peers(standing.states, [standing.beginnings])
@@ -78,7 +81,7 @@ class Reporting:
 
     def tick(self, now: float) -> None:
         """Several times a second: what time alone brings."""
-        if now < self._beat_at:
+        if now < self._beat_at or self._closed:
             return
         self._beat_at = now + BEAT_SECONDS
         for who in self.peers.forget_silent(now):
@@ -110,6 +113,7 @@ class Reporting:
 
     async def aclose(self) -> None:
         """Say no more, and write nothing more down. Safe to repeat."""
+        self._closed = True
         self._write_to(None)
         if self._timer is not None:
             self._timer.cancel()
@@ -117,11 +121,11 @@ class Reporting:
         await self._carrier.aclose()
 
     def _lost(self) -> int:
-        return self._carrier.dropped + self.unread + sum(one.lost for one in self.peers.rows())
+        return self._carrier.dropped + self.unread + self.peers.lost
 
     def _attach(self) -> None:
         """Write down what the others are to know, if there are any."""
-        self._write_to(self._journal if len(self.peers) else None)
+        self._write_to(self._journal if len(self.peers) and not self._closed else None)
 
     def _write_to(self, journal: Journal | None) -> None:
         for name, state in self._standing.states.items():
@@ -130,7 +134,9 @@ class Reporting:
         self._outcomes.shared = journal is not None
 
     def _rung(self) -> None:
-        self._timer = self._loop.call_later(EVERY, self._speak)
+        # One is on its way still where all was told in between.
+        if self._timer is None and not self._closed:
+            self._timer = self._loop.call_later(EVERY, self._speak)
 
     def _speak(self) -> None:
         self._timer = None
@@ -145,10 +151,12 @@ class Reporting:
         self._carrier.say(_write(report))
         self.said += 1
 
-    def _hear(self, data: bytes) -> None:
+    def _hear(self, data: bytes, late: float) -> None:
+        if self._closed:
+            return
         try:
             report = _read(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             self.unread += 1
             if not self._told:
                 self._told = True
@@ -156,13 +164,26 @@ class Reporting:
             return
         if report.who == self._journal.who:
             return
-        alone = not len(self.peers)
-        if not self.peers.hear(report, self._clock()):
+        alone, now = not len(self.peers), self._clock()
+        if not self._of_now(report.who, late, now) or not self.peers.hear(report, now):
             self.unread += 1
         elif report.more:
-            self._outcomes.hear(report.more)
+            try:
+                self._outcomes.hear(report.more)
+            except RecursionError:
+                self.unread += 1
         if alone:
             self._attach()
+
+    def _of_now(self, who: str, late: float, now: float) -> bool:
+        found = self._lateness.get(who)
+        if found is None:
+            if len(who) > LONGEST_WHO:
+                return False
+            if len(self._lateness) >= 2 * MOST_PEERS:
+                del self._lateness[next(iter(self._lateness))]
+            found = self._lateness[who] = Lateness()
+        return found.fresh(late, now)
 
 
 def compared(table: Table) -> frozenset[str]:

@@ -18,7 +18,7 @@ from sits.dialects.base import Identity
 from sits.dialects.peek import has_image, peek
 from sits.gateway.attempt import Attempt
 from sits.gateway.billing import bill
-from sits.gateway.choosing import choose
+from sits.gateway.choosing import choose, told_of
 from sits.gateway.conduct import Conduct
 from sits.gateway.counting import Fitness
 from sits.gateway.exchange import Exchange
@@ -129,13 +129,20 @@ def plan(x: Exchange) -> None:
         needs = needs | {"vision"}
     x.needs = needs
     out = choose(x, choice, needs)
+    assert x.plan is not None
     service = x.service
     if conduct.substitutes:
+        targets = x.plan.targets
         stand_in(x, service.substituting.current, out)
+        told_of(x, targets, "breakers leave all of the route alone, and in their place stands")
     if service.switches.live:
+        targets = x.plan.targets
         divert(x, choice)
+        told_of(x, targets, "a switch has this request asked of")
     if service.pressures is not None and service.pressures.any and x.priority != P0:
+        targets = x.plan.targets
         relieve(x, service.pressures)
+        told_of(x, targets, "pressure has this request asked of")
 
 
 async def fit(x: Exchange, fitness: Fitness) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -39,11 +39,18 @@ _log = logging.getLogger("sits.gateway")
 MOST_GATES = 10_000
 
 
+def unknown(kind: Literal["filter", "score"], name: str) -> tuple[str, float]:
+    """Why one is not there, where nobody says more."""
+    return "is not there", 0.0
+
+
 class Offered(msgspec.Struct, frozen=True):
     """Filters and scores by name: those that come with SITS, and those of plugins."""
 
     filters: Mapping[str, MakeFilter]
     scores: Mapping[str, MakeScore]
+    gone: Callable[[Literal["filter", "score"], str], tuple[str, float]] = unknown
+    """Why one is not among them, and since when, in unix seconds; 0 where nobody knows."""
 
 
 BUILT_IN = Offered(FILTERS, SCORES)

@@ -11,6 +11,7 @@ more) and `put` (0.2 us). The rest is done by a thread.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -121,13 +122,22 @@ class Tracing:
 class Recorder:
     """Has traffic recorded as the configuration in force says."""
 
-    __slots__ = ("_data", "_loop", "_redactor", "tracing")
+    __slots__ = ("_data", "_dropped", "_leaving", "_loop", "_redactor", "tracing")
 
     def __init__(self, data: Path, redactor: Redactor, loop: asyncio.AbstractEventLoop) -> None:
         self._data = data
         self._redactor = redactor
         self._loop = loop
+        self._dropped: int = 0
+        """By those that have ended."""
+        self._leaving: list[Tracing] = []
         self.tracing: Tracing | None = None
+
+    @property
+    def dropped(self) -> int:
+        """Requests that were to be recorded since the start of this process and are not."""
+        under_way = [*self._leaving, self.tracing] if self.tracing is not None else self._leaving
+        return self._dropped + sum(one.file.missing for one in under_way)
 
     def take(self, spec: TraceSpec | None) -> Tracing | None:
         """Go by this from now on; what is to be asked of each request, None where nothing is recorded."""
@@ -139,8 +149,14 @@ class Recorder:
             if old is not None:
                 if spec is None or spec.bodies == "none":
                     old.file.bodies = False  # What waits to be written has none any more either.
-                self._loop.run_in_executor(None, old.stop)
+                self._leaving.append(old)
+                self._loop.run_in_executor(None, old.stop).add_done_callback(partial(self._left, old))
         return self.tracing
+
+    def _left(self, old: Tracing, _: object) -> None:
+        """It has written what it could."""
+        self._leaving.remove(old)
+        self._dropped += old.file.missing
 
     def stop(self) -> None:
         """Write what is left, once no request can end any more."""

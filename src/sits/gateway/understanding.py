@@ -238,6 +238,7 @@ class Understanding:
     def _begin(self, domains: Mapping[str, Domain]) -> None:
         """Make what reads by these domains and the wanted embedder, in place of what is being made."""
         self._measured = ""
+        self._forget_pulses()
         if self._task is not None:
             self._task.cancel()
         self.trouble = ""
@@ -269,11 +270,17 @@ class Understanding:
                 _log.error("%s: %s", said, error.message)
                 if error.code is Code.UNSUPPORTED:
                     return
-                await self._sleep(AGAIN_SECONDS[min(tried, len(AGAIN_SECONDS) - 1)])
-                tried += 1
-                continue
-            self.trouble = ""
-            return
+            except Exception as error:
+                # Nobody else would say so: nobody waits for this.
+                self.trouble = f"a defect: {error!r}"
+                if self._state == "building":
+                    self._state = "failed"
+                _log.error("a defect: %s", said, exc_info=error)
+            else:
+                self.trouble = ""
+                return
+            await self._sleep(AGAIN_SECONDS[min(tried, len(AGAIN_SECONDS) - 1)])
+            tried += 1
 
     async def _make(self, domains: Mapping[str, Domain]) -> None:
         # numpy and its kin take a while to import.
@@ -379,15 +386,32 @@ class Understanding:
         old, self._reader = self._reader, reader
         patience, self._patience = self._patience, None
         self._built, self._used, self._asked = built, used, asked
-        meant = {one.weights for one in (used, self._embedder) if one is not None}
-        self._pulses = {weights: pulse for weights, pulse in self._pulses.items() if weights in meant}
+        if reader is None:
+            self._standing = ""
+        self._forget_pulses()
         self._kept = False
         self.active = reader is not None
-        if old is not None:
-            self._counted = self._counts_of(old)
-            await old.aclose()
-        if patience is not None:
-            await patience.aclose()
+        try:
+            if old is not None:
+                await self._leave(old)
+        finally:
+            if patience is not None:
+                await patience.aclose()
+
+    async def _leave(self, reader: Reader) -> None:
+        """This one is not read by any more; its verdicts count, those among them with which whoever still waits has to do."""
+        counted = _counts_of(reader)
+        self._counted = {name: count + counted[name] for name, count in self._counted.items()}
+        try:
+            await reader.aclose()
+        finally:
+            late = _counts_of(reader)
+            self._counted = {name: count + late[name] - counted[name] for name, count in self._counted.items()}
+
+    def _forget_pulses(self) -> None:
+        """Of those by whom nothing is read, nor to be."""
+        meant = {one.weights for one in (self._used, self._embedder) if one is not None}
+        self._pulses = {weights: pulse for weights, pulse in self._pulses.items() if weights in meant}
 
     def _votes(self, built: Built) -> Callable[[Matrix], Awaitable[Sequence[tuple[str | None, float]]]] | None:
         """Who votes for an embedding, where votes decide: nobody, until the index has the examples."""
@@ -425,12 +449,15 @@ class Understanding:
         return {"name": embedder.name, "dimension": size, "built_in": embedder.built_in, "wanted": wanted}
 
     def _counts(self) -> dict[str, int]:
-        return dict(self._counted) if self._reader is None else self._counts_of(self._reader)
+        if self._reader is None:
+            return dict(self._counted)
+        return {name: self._counted[name] + count for name, count in _counts_of(self._reader).items()}
 
-    def _counts_of(self, reader: Reader) -> dict[str, int]:
-        own = {"quick": reader.quick, "deep": reader.asked, "kept": reader.kept}
-        own |= {"shed": reader.shed, "rested": reader.rested}
-        return {name: self._counted[name] + count for name, count in own.items()}
+
+def _counts_of(reader: Reader) -> dict[str, int]:
+    """Its verdicts, as `status` has them."""
+    own = {"quick": reader.quick, "deep": reader.asked, "kept": reader.kept}
+    return own | {"shed": reader.shed, "rested": reader.rested}
 
 
 def said_domain(headers: Mapping[bytes, bytes], known: Collection[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 A request looks `lane.away` up and tells `lane.saw`; nothing else of this is on its way. Merging: the unit that stays is made
 ready, then it gets all requests, so that they share its KV cache; the others finish what they have, stay as they are for
-`parkSeconds`, and fall asleep then. Splitting: they are made ready first, and get requests again when all of them are.
+`parkSeconds`, and sleep then. Splitting: they are made ready first, and get requests again when all of them are.
 
 The loop's own lateness is what makes data old: what came up to the last look is counted for certain, what came since may still
 lie in a socket. So a sample is of the moment of the look before, and after a pause of the loop the next look decides.
@@ -29,6 +29,9 @@ LOOK_SECONDS = 0.02
 """Between two looks; two of them fit into the 50 ms that data may be old."""
 DRAIN_SECONDS = 0.01
 """Between two looks at whether a unit still has requests."""
+KEEP_SECONDS = 900.0
+"""How often units that are merged away are told to sleep on; left alone they are unloaded after an hour, and a split would wait
+for their load."""
 NOBODY: frozenset[str] = frozenset()
 
 
@@ -62,7 +65,8 @@ class Doing(Protocol):
         """
 
     async def rest(self, name: str) -> bool:
-        """Give its memory back, unless it has requests; whether that was done. False for one on another machine."""
+        """Give its memory back, unless it has requests; whether that was done. False for one on another machine. To be repeated
+        while it is to stay so."""
 
     def busy(self, name: str) -> int:
         """Requests that it is working on."""
@@ -122,7 +126,7 @@ class UnitsStatus(msgspec.Struct, frozen=True):
 class Merging:
     """The units of all routes of one process. `told` hears of every change; `workers` processes share the traffic evenly."""
 
-    __slots__ = ("_clock", "_doing", "_lanes", "_last", "_leaving", "_loop", "_timer", "_told", "_workers", "any")
+    __slots__ = ("_clock", "_doing", "_keep", "_lanes", "_last", "_leaving", "_loop", "_timer", "_told", "_workers", "any")
 
     def __init__(
         self,
@@ -131,11 +135,13 @@ class Merging:
         *,
         clock: Callable[[], float],
         workers: int = 1,
+        keep_seconds: float = KEEP_SECONDS,
     ) -> None:
         self._doing = doing
         self._told = told
         self._clock = clock
         self._workers = workers
+        self._keep = keep_seconds
         self._lanes: dict[str, Lane] = {}
         self._last = clock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -270,14 +276,16 @@ class Merging:
             await end(*(one for one in tries if not one.done()))
 
     async def _drain(self, lane: Lane, decided: float) -> None:
-        """What follows a merge: the others finish, wait whether they are wanted soon, and go."""
+        """What follows a merge: the others finish, wait whether they are wanted soon, and sleep. Goes on until it is ended."""
         while any(self._doing.busy(name) for name in lane.others):  # noqa: ASYNC110 - requests set no event of ours
             await asyncio.sleep(DRAIN_SECONDS)
         lane.timing.drain = self._clock() - decided
         await asyncio.sleep(lane.wanted.spec.park_seconds)
-        for name in lane.others:
-            if await self._doing.rest(name):
-                lane.asleep.add(name)
+        while True:
+            for name in lane.others:
+                if await self._doing.rest(name):
+                    lane.asleep.add(name)
+            await asyncio.sleep(self._keep)
 
     def _come_back(self, lane: Lane) -> None:
         """The rush is over though it is not time to split yet: wake who is asleep, so that the split need not wait."""

@@ -247,6 +247,13 @@ METRICS: tuple[Metric, ...] = (
         merge="min",
     ),
     Metric("sits_records_dropped_total", "counter", "Log lines dropped because their reader did not keep up."),
+    Metric("sits_log_held_total", "counter", "Log lines left out because many like them came; the next one says how many."),
+    Metric("sits_token_estimates_total", "counter", "Counts of tokens that were estimates, since nobody counted in time."),
+    Metric(
+        "sits_trace_rows_dropped_total",
+        "counter",
+        "Requests that were to be recorded (`trace` of Settings) and are not: too many at once, or the disk took none for long.",
+    ),
     Metric("sits_build_info", "gauge", "1; the version is in the label.", ("version",), merge="max"),
     Metric("sits_workers", "gauge", "Worker processes that these figures are the sum of."),
     Metric("sits_metrics_workers_missing", "gauge", "Worker processes that did not hand over their figures in time."),

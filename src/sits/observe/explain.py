@@ -9,9 +9,11 @@ from unicodedata import east_asian_width
 
 import msgspec
 
-from sits.observe.record import Attempt, Draw, Record, Wish
+from sits.observe.record import Attempt, Draw, Passed, PieceRead, Record, Split, Wish
 from sits.observe.stamp import rfc3339
+from sits.observe.wording import milliseconds, share
 from sits.routing.policies.base import UNSEEN
+from sits.routing.scheduling.away import Away
 
 WIDTH = 130
 """Columns; longer lines go on in the next one. Chinese characters take two."""
@@ -39,10 +41,12 @@ def explain(record: Record, width: int = WIDTH, dollars: float | None = None) ->
     head = f"{record.request_id}  {record.operation}{' stream' if record.stream else ''}  {outcome}"
     branches = [
         Tree(f"asked for {_name(record.requested)} by {'key ' + record.key if record.key else 'nobody in particular'}"),
+        *([Tree(_BEHIND.get(record.behind, f"no client waited: {record.behind}"))] if record.behind else []),
         Tree(f"arrived {rfc3339(record.time)}, trace {record.trace_id or '-'}, span {record.span_id or '-'}"),
         Tree(f"configuration {record.version} ({record.snapshot or '-'})"),
         *_understood(record),
         _chosen(record),
+        *([_split(record.split)] if record.split is not None else []),
         _attempts(record),
         _answer(record, dollars),
         _time(record),
@@ -113,11 +117,14 @@ def _learned(wish: Wish) -> str:
 
 
 def _chosen(record: Record) -> Tree:
-    below = leaves(_passed_over(target, why) for target, why in dict.fromkeys(map(tuple, record.filtered)))
+    below = leaves(_rule_passed(one) for one in record.passed)
+    below += leaves(_left_out(target, why) for target, why in dict.fromkeys(map(tuple, record.filtered)))
+    below += leaves(f"filter {name} would have left nobody, and did not count" for name in record.waived)
+    below += leaves(_away(one) for one in record.away)
     if record.draw is not None:
         if record.draw.scores:
-            below.append(_candidates(record.draw))
-        below.append(Tree(_draw(record.draw)))
+            below.append(_candidates(record.draw, record.away))
+        below.append(Tree(_draw(record.draw) + _undone(record.draw.chosen, record.filtered)))
     if record.cache:
         below.append(Tree(_CACHE.get(record.cache, record.cache)))
     if record.priority is not None:
@@ -129,18 +136,49 @@ def _chosen(record: Record) -> Tree:
     return Tree(f"route {_name(record.route)}{', rule ' + record.rule if record.rule else ''}", below)
 
 
-def _passed_over(target: str, why: str) -> str:
+def _undone(chosen: str, filtered: list[tuple[str, str]]) -> str:
+    """That whoever was chosen is not who is asked first: what was found out since comes before that in the tree."""
+    said = [why for target, why in filtered if target == chosen]
+    if not said:
+        return ""
+    return "; then it was put behind others" if all(why.startswith(LATER) for why in said) else "; then it was left out"
+
+
+def _rule_passed(passed: Passed) -> str:
+    """Why a rule did not count."""
+    said = f"passed over rule {passed.rule}: "
+    if passed.clause == "p99BelowMs":
+        measured, limit = milliseconds(passed.measured), f"{passed.limit:,.6g}"
+        return f"{said}p99 is {measured} ms, must be below {limit} ({passed.clause}; of {passed.seen} answers)"
+    if passed.clause == "adapterLoadsAbove":
+        measured, limit = share(passed.measured), share(passed.limit)
+        return f"{said}{measured} of adapter loads went well, must be above {limit} ({passed.clause}; of {passed.seen} loads)"
+    if passed.clause == "again":
+        return f"{said}it did not hold, {passed.limit:g} requests try it again, and {passed.measured:g} of them have come back"
+    return f"{said}it did not hold when this was recorded"
+
+
+def _away(one: Away) -> str:
+    """Who had nothing to say, and since when."""
+    since = f", since {rfc3339(one.since)}" if one.since else ""
+    return f"{one.kind} {one.name} said nothing, and did not count: {one.why}{since}"
+
+
+def _left_out(target: str, why: str) -> str:
     return f"asked later {target}: {why.removeprefix(LATER)}" if why.startswith(LATER) else f"left out {target}: {why}"
 
 
-def _candidates(draw: Draw) -> Tree:
-    """What was for each, best first."""
+def _candidates(draw: Draw, away: Iterable[Away]) -> Tree:
+    """What was for each, best first; of a score that said nothing it is not told that it gave 0."""
     whole = sum(score.weight for score in draw.scores) or 1.0
-    weights = ", ".join(f"{score.name} {score.weight / whole:.0%}" for score in draw.scores)
+    silent = {one.name for one in away if one.kind == "score"}
+    weights = ", ".join(f"{score.name} {share(score.weight / whole, 0)}" for score in draw.scores)
     rows = []
     for index in sorted(range(len(draw.weights)), key=lambda index: -draw.totals[index] * draw.weights[index][1]):
         name, weight = draw.weights[index]
-        given = ", ".join(f"{score.name} {score.given[index]:.1f}" for score in draw.scores)
+        given = ", ".join(
+            f"{score.name} {'nothing' if score.name in silent else format(score.given[index], '.1f')}" for score in draw.scores
+        )
         times = "" if len({one for _, one in draw.weights}) == 1 else f"; times its weight, {weight:g}"
         rows.append(f"{name}: {draw.totals[index]:.2f} = {given}{times}")
     return Tree(f"scores, of 100 each: {weights}", leaves(rows))
@@ -151,23 +189,28 @@ def _draw(draw: Draw) -> str:
     by = f", by {draw.policy}" if draw.policy not in ("weighted", "scores") else ""
     leaning = f"; only those of {draw.leaning} came first" if draw.leaning else ""
     if draw.explored:
-        return f"drew {draw.chosen} alike from all {len(draw.weights)}, as {draw.explore:.0%} are, to learn{leaning}"
+        return f"drew {draw.chosen} alike from all {len(draw.weights)}, as {share(draw.explore, 0)} are, to learn{leaning}"
+    if len(draw.weights) == 1:
+        return f"took {draw.chosen}: there was nobody else to choose from"
     if draw.policy == "scores":
         return f"chose {draw.chosen}: the highest score{leaning}" if not draw.leaning else f"chose {draw.chosen}{leaning}"
+    if draw.leaning and not draw.seen:
+        return f"took {draw.chosen}: of those who were left the only one of {draw.leaning}"
     if not draw.seen or draw.policy in ("weighted", "dynamic-weights"):
         shares = [*zip((name for name, _ in draw.weights), draw.seen or (weight for _, weight in draw.weights), strict=True)]
-        total = sum(share for _, share in shares)
-        words = ", ".join(f"{name} {share:g}" for name, share in shares)
+        total = sum(part for _, part in shares)
+        words = ", ".join(f"{name} {part:g}" for name, part in shares)
         return f"drew {draw.chosen} with {draw.number * total:.6g} of {total:g} ({words}){by}{leaning}"
     costs = ", ".join(f"{name} {_cost(cost)}" for (name, _), cost in zip(draw.weights, draw.seen, strict=True))
     if draw.policy == "hash":
-        return f"chose {draw.chosen}: the nearest with room from {draw.number:.4f} on the ring (steps: {costs}){leaning}"
+        near = f"the nearest with room from {draw.number:.4f} on the ring{_RING.get(draw.by, '')} (steps: {costs})"
+        return f"chose {draw.chosen}: {near}{leaning}"
     return f"chose {draw.chosen}: the least cost ({costs}){by}{_read(draw)}{leaning}"
 
 
 def _read(draw: Draw) -> str:
     """Who had read how much of the prompt before."""
-    known = [f"{name} {warm / draw.size:.0%}" for (name, _), warm in zip(draw.weights, draw.warm, strict=False) if warm]
+    known = [f"{name} {share(warm / draw.size, 0)}" for (name, _), warm in zip(draw.weights, draw.warm, strict=False) if warm]
     return f"; of the prompt had been read before: {', '.join(known)}" if known else ""
 
 
@@ -175,6 +218,14 @@ def _cost(cost: float) -> str:
     return "not looked at" if cost >= UNSEEN else f"{cost:.4g}"
 
 
+_RING = {
+    "session": ", where its session is",
+    "key": ", where its API key is",
+    "header": ", where the route's header is",
+    "model": ", where the model is that it asks for",
+    "prefix": ", where its beginning is",
+    "chance": ", by chance: it says nothing to go by",
+}
 _CACHE = {
     "hit": "answered by the cache: the same question",
     "semantic": "answered by the cache: other words for the same question",
@@ -185,6 +236,58 @@ _CACHE = {
     "miss": "the cache had no answer",
     "bypass": "nothing for the cache",
 }
+
+
+_FROM_CACHE = frozenset(("hit", "semantic", "flight", "stale", "semantic-stale"))
+_BEHIND = {
+    "piece": "no client waited: it is a piece of a longer prompt, in the same trace",
+    "shadow": "no client waited: it is a shadow of another request",
+    "renewal": "no client waited: it renews an answer of the cache",
+    "later": "no client waited: it had been put off",
+    "probe": "no client waited: the gateway asked to see how the model does",
+    "judge": "no client waited: the gateway asked how good another answer is",
+}
+
+
+def _split(split: Split) -> Tree:
+    """How the prompt was read, piece by piece."""
+    because = "its route reads prompts of this length so" if split.because == "stage" else "it fits nobody whole"
+    room = f"a window of {split.window:,} tokens has {split.headroom:,} for the answer and {split.notes:,} for notes"
+    count = len(split.pieces)
+    if not count:
+        return Tree(f"to be read in pieces, as {because}: {room}; it was not cut", leaves(_piece(one, 0) for one in split.asked))
+    if count == 1:
+        return Tree(f"to be read in pieces, as {because}; but one piece of {split.pieces[0]:,} tokens holds it, and {room}")
+    sizes = ", ".join(f"{size:,}" for size in split.pieces)
+    below = [_piece(one, count) for one in split.asked]
+    if split.asked and split.asked[-1].number == count - 1 and _noted(split.asked[-1]):
+        below.append(
+            f"piece {count} of {count}: {split.pieces[-1]:,} tokens, with the notes of all before, in the attempts that follow"
+        )
+    head = f"read in {count} pieces of {sizes} tokens, as {because}; {room}, and a piece {split.size:,}"
+    return Tree(head, leaves(below))
+
+
+def _noted(one: PieceRead) -> bool:
+    return one.outcome == "ok" and not one.refused
+
+
+def _piece(one: PieceRead, count: int) -> str:
+    failed = f" after {', '.join(one.failed)} failed" if one.failed else ""
+    who = f"{one.target or 'nobody'}{failed}"
+    known = one.input is not None or one.output is not None
+    about = " (estimated)" if one.estimated else ""
+    took = f"{one.ms:.2f} ms, record {one.request_id}"
+    asked = f"{_figure(one.input)} tokens asked{about}" if known else "tokens not told"
+    if not _noted(one):
+        what = "made no notes" if one.outcome == "ok" else one.outcome
+        return f"piece {one.number} of {count}: {who}: {what}; {took}"
+    carried = f"{_figure(one.output)} tokens of notes carried on to piece {one.number + 1}"
+    return f"piece {one.number} of {count}: {who}: {asked}, {carried}; {took}"
+
+
+def _figure(tokens: int | None) -> str:
+    return f"{tokens:,}" if tokens is not None else "unknown"
 
 
 def _attempts(record: Record) -> Tree:
@@ -230,8 +333,10 @@ def _answer(record: Record, dollars: float | None) -> Tree:
         age = "" if record.rung_age is None else f", {record.rung_age} s old"
         what = "a kept answer" if record.rung == "cache" else "the route's template"
         return Tree(f"answered by {what}{age}, instead of {record.rung_because}; {record.bytes_out} bytes out")
+    size = f"{record.bytes_in} bytes in, {record.bytes_out} out"
     if not record.target:
-        return Tree(f"nobody answered; {record.bytes_in} bytes in, {record.bytes_out} out")
+        kept = record.cache in _FROM_CACHE and not record.code
+        return Tree(f"{'answered by the cache' if kept else 'nobody answered'}; {size}")
     below = []
     if record.usage is not None:
         usage = record.usage
@@ -239,14 +344,18 @@ def _answer(record: Record, dollars: float | None) -> Tree:
         said = ", ".join(f"{value} {name}" for name, value in figures if value is not None) or "none said"
         below.append(f"tokens: {said}{' (estimated)' if usage.estimated else ''}")
     if dollars is not None:
-        below.append(f"cost ${dollars:.6f}")
+        below.append("cost less than $0.000001" if 0.0 < dollars < 5e-7 else f"cost ${dollars:.6f}")
     if record.skipped:
         below.append(f"{record.skipped} unreadable stream events left out")
     finish = f", finish {record.finish}" if record.finish else ""
-    return Tree(
-        f"answered by {record.target} as {_name(record.served)}{finish}; {record.bytes_in} bytes in, {record.bytes_out} out",
-        leaves(below),
-    )
+    who = f"{record.target} as {_name(record.served)}"
+    if record.code:
+        return Tree(f"ended with {record.code}; {who} was asked last{finish}; {size}", leaves(below))
+    return Tree(f"answered by {who}{finish}; {size}", leaves(below))
+
+
+_SHORTEST = 5e-7
+"""Seconds that are told of: less is 0.000 ms."""
 
 
 def _time(record: Record) -> Tree:
@@ -254,8 +363,10 @@ def _time(record: Record) -> Tree:
     if parts is None:
         return Tree("time not taken")
     names = ("gateway", "queue", "retry", "connect", "first_token", "decode", "aside")
+    # What is left over may be off by the last bit of a float, to either side: that is no time.
     shares = [(name, getattr(parts, name)) for name in names]
-    return Tree(f"{parts.total * 1e3:.2f} ms", leaves(f"{name:<11} {value * 1e3:>10.3f} ms" for name, value in shares if value))
+    told = (f"{name:<11} {value * 1e3:>10.3f} ms" for name, value in shares if abs(value) >= _SHORTEST)
+    return Tree(f"{parts.total * 1e3:.2f} ms", leaves(told))
 
 
 def _name(name: str) -> str:

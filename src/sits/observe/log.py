@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from typing import Any
 
 import msgspec
 
+from sits.inner.seldom import Seldom
 from sits.observe.access import AccessLines
 from sits.observe.metrics import Counter
 from sits.observe.record import Record
@@ -28,6 +30,10 @@ current_trace: ContextVar[Trace | None] = ContextVar("current_trace", default=No
 
 _BATCH = 32
 """Lines encoded in one go: about 0.08 ms (2.5 us each) for which the event loop waits; each write lets it in."""
+EACH_SECONDS, EACH_AT_ONCE = 30.0, 10
+"""How often the log says the same of the same subject."""
+PLACE_SECONDS, PLACE_AT_ONCE = 2.0, 300
+"""How often one place in the source speaks, of whatever: 300 models may go away at once."""
 _CORRELATION = ("request_id", "trace_id", "span_id")
 
 
@@ -104,16 +110,60 @@ class LineWriter:
         self.flush()
 
 
+class Repeats:
+    """Leaves out of the log what comes again and again: a line that a client can cause with each request is told a few times, and
+    then now and then with how many more there were. What is said for debugging is never left out."""
+
+    __slots__ = ("_clock", "_each", "_held", "_place")
+
+    def __init__(self, held: Counter, clock: Callable[[], float] = time.monotonic) -> None:
+        """`held` counts the lines that are left out."""
+        self._held = held
+        self._clock = clock
+        self._each = Seldom(EACH_SECONDS, EACH_AT_ONCE, most=4096)
+        self._place = Seldom(PLACE_SECONDS, PLACE_AT_ONCE, most=4096)
+
+    def due(self, record: logging.LogRecord) -> int | None:
+        """How many like it were left out since the last one; None where this one is left out too."""
+        if record.levelno < logging.INFO:
+            return 0
+        place, now = (record.pathname, record.lineno), self._clock()
+        each = self._each.due((*place, _subject(record)), now)
+        # Subjects can be made up by clients without end, places cannot.
+        both = None if each is None else self._place.due(place, now)
+        if each is None or both is None:
+            self._held.value += 1
+            return None
+        return each + both
+
+
+def _subject(record: logging.LogRecord) -> Hashable:
+    """What a line is about: where the defect is, or what the line names first."""
+    trace = record.exc_info[2] if record.exc_info else None
+    if trace is not None:
+        while trace.tb_next is not None:
+            trace = trace.tb_next
+        return (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+    first = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    return first[:200] if isinstance(first, str) else None
+
+
 class JsonHandler(logging.Handler):
     """Hands records of the logging module to a `LineWriter`, with the ids of the exchange where they are known."""
 
-    def __init__(self, lines: LineWriter) -> None:
+    def __init__(self, lines: LineWriter, repeats: Repeats | None = None) -> None:
         super().__init__()
         self._lines = lines
+        self._repeats = repeats if repeats is not None else Repeats(Counter())
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._lines.put(_object(record))
+            left_out = self._repeats.due(record)
+            if left_out is not None:
+                line = _object(record)
+                if left_out:
+                    line["left_out"] = left_out
+                self._lines.put(line)
         except (TypeError, ValueError):  # The caller's format and arguments do not fit; logging reports whose fault it is.
             self.handleError(record)
 
@@ -141,10 +191,11 @@ def _utf8(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def log_to(lines: LineWriter, level: str) -> Callable[[], None]:
-    """Send everything that the logging module gets, from `level` up, to `lines`; call what is returned to undo it."""
+def log_to(lines: LineWriter, level: str, held: Counter | None = None) -> Callable[[], None]:
+    """Send what the logging module gets, from `level` up, to `lines`, without what comes again and again, which `held` counts;
+    call what is returned to undo it."""
     root = logging.getLogger()
-    handler = JsonHandler(lines)
+    handler = JsonHandler(lines, Repeats(held if held is not None else Counter()))
     before = root.level
     root.addHandler(handler)
     root.setLevel(level.upper())

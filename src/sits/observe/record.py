@@ -7,11 +7,14 @@ access log writes, so the hot path fills it once. It holds names, numbers and co
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
 from sits.inner.event import Usage
 from sits.observe.anatomy import Anatomy
+from sits.routing.rule_watch import Clause
+from sits.routing.scheduling.away import Away
 
 
 class Attempt(msgspec.Struct, gc=False):
@@ -68,6 +71,8 @@ class Draw(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Bytes of the prompt, where the policy went by that and somebody had read some of it before."""
     warm: tuple[float, ...] = ()
     """How many of these each had read."""
+    by: str = ""
+    """What the place on the ring is made from: session, key, header, model, prefix; `chance` where the request says nothing."""
 
 
 class Wish(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -95,6 +100,61 @@ class Wish(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The one that was thought best."""
     load: float | None = None
     """The share of the route's room in use, as it was reckoned with then."""
+
+
+class Passed(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A rule that the request was one of, and that did not count: what did not hold of its targets. One for each clause."""
+
+    rule: str
+    clause: Clause
+    """A key of `while`; `again`: it holds again, and only so many requests try it until they have come back well."""
+    measured: float = 0.0
+    """Milliseconds, or a share; of `again`, how many of those that try have come back."""
+    limit: float = 0.0
+    """What it must be below, or above; of `again`, how many try."""
+    seen: int = 0
+    """Answers, or loads of adapters, that were measured."""
+
+
+class PieceRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One ask for notes of a piece of a prompt. It has a record of its own."""
+
+    number: int
+    """Of the piece, from 1. A piece may be asked for again, of somebody else."""
+    request_id: str
+    target: str = ""
+    """Who was asked last; empty where nobody was."""
+    outcome: str = "ok"
+    """Or the code of the error."""
+    input: int | None = None
+    """Tokens of the whole ask: the piece, the request, and the notes so far."""
+    output: int | None = None
+    """Tokens of the notes, which are carried on to the next piece."""
+    estimated: bool = False
+    """Nobody said those tokens."""
+    ms: float = 0.0
+    failed: tuple[str, ...] = ()
+    """Who was asked before, and failed."""
+    refused: bool = False
+    """The answer had no notes in it."""
+
+
+class Split(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A prompt that was read in pieces. All figures are tokens."""
+
+    because: Literal["stage", "oversize"]
+    """Its route does that with prompts so long, or with those that fit nobody."""
+    window: int
+    """Prompt and answer of one ask."""
+    headroom: int
+    """What was left of it for the answer."""
+    notes: int
+    """The most that notes may have, which are carried from piece to piece."""
+    size: int = 0
+    """The most that a piece may have; 0 where it was not worked out."""
+    pieces: tuple[int, ...] = ()
+    """What each has. The last one is asked for with the answer itself, by the attempts of this record."""
+    asked: tuple[PieceRead, ...] = ()
 
 
 class Record(msgspec.Struct, gc=False, omit_defaults=True):
@@ -154,6 +214,16 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True):
     cache: str = ""
     """What the route's cache had to do with it: hit, stale, semantic, semantic-stale, flight, miss, bypass, renewal; empty where
     there is none."""
+    passed: tuple[Passed, ...] = ()
+    """Rules that were passed over, because what they want of their targets did not hold."""
+    away: tuple[Away, ...] = ()
+    """Filters and scores of the route that said nothing: they were not there, fenced off, or in trouble."""
+    waived: tuple[str, ...] = ()
+    """Filters that are not strict, would have left nobody, and did not count."""
+    split: Split | None = None
+    """How its prompt was read in pieces, where it was too long for one ask."""
+    behind: str = ""
+    """What it is, where no client waits for it: renewal, shadow, later, probe, piece, judge; empty where one does."""
 
 
 _ENCODER = msgspec.json.Encoder()

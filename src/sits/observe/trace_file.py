@@ -1,14 +1,19 @@
 """Writing recorded traffic: a bounded queue and a thread that makes rows of it, so that a slow disk costs rows (they are counted,
 and the file says so), never requests.
 
+What the disk does not take waits in the queue, and is tried once a second; only when there is no room any more rows are left out.
+A folder that somebody removed is made again, and a file that somebody removed is followed by the next one.
+
 Each process writes a file of its own and holds a lock on it, so that no other one removes it for being old. Files are for their
 owner alone (mode 0600). What was written is handed to the disk (fsync) when a file is full or the gateway ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
+import math
 import os
 import secrets
 import threading
@@ -35,8 +40,8 @@ MOST_HEADS = 64
 _ROW = b'{"line":"row"'
 _KEY_FILE = ".key"
 _KEY_BYTES = 32
-_QUIET = 60.0
-"""Seconds between two words of the log about a disk that takes nothing."""
+RETRY_SECONDS = 1.0
+"""How long nothing is tried for after the disk took nothing."""
 
 Item = tuple[Sample, Record] | Feedback
 
@@ -56,6 +61,7 @@ class TraceFile:
         bodies: bool = True,
         capacity: int = 4096,
         wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder = folder
         self.rows = 0
@@ -82,7 +88,14 @@ class TraceFile:
         self._heads: OrderedDict[str, bytes] = OrderedDict()
         self._last: Snapshot | None = None
         self._key = b""
-        self._complained = -_QUIET
+        self._clock = clock
+        self._trouble = ""
+        """Why the disk takes nothing, since it does not."""
+        self._gone = ""
+        """What became of the last file, until there is another one."""
+        self._lost_before = 0
+        """What was missing when that began."""
+        self._retry_at = -math.inf
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._writing = threading.Lock()
@@ -121,13 +134,20 @@ class TraceFile:
             thread.join(patience)
             if thread.is_alive():
                 return
+        self._retry_at = -math.inf
         self.flush()
         with self._writing:
             try:
                 self._tell()
                 self._close()
             except OSError as error:
-                self._complain(error)
+                self._fail(error)
+            if self._queue:
+                self._lost += sum(not isinstance(item, Feedback) for item in self._queue)
+                self._queue.clear()
+            if self._trouble:
+                _log.error("recording ends in trouble (%s): %s", self._trouble, self._lost_meanwhile())
+                self._trouble = ""
 
     def _tell(self) -> None:
         """Say what is missing at the end of the file."""
@@ -137,54 +157,62 @@ class TraceFile:
             self._told += untold
 
     def flush(self) -> None:
-        """Write what is queued, from the calling thread."""
+        """Write what is queued, from the calling thread. What the disk does not take stays there."""
         with self._writing:
+            if self._clock() < self._retry_at:
+                return
             while self._queue:
                 batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
                 try:
                     self._write(batch)
                 except OSError as error:
-                    self._lost += sum(not isinstance(item, Feedback) for item in batch)
-                    self._complain(error)
-                    self._drop()
+                    self._queue.extendleft(reversed(batch))
+                    self._fail(error)
+                    return
+                if self._trouble:
+                    _log.info("traffic is recorded again, in %s: %s", self._path, self._lost_meanwhile())
+                    self._trouble = ""
+                try:
+                    if self._size >= self._largest:
+                        self._close()
+                except OSError as error:
+                    self._fail(error)
+                    return
 
     def _run(self, every: float) -> None:
         while not self._stop.wait(every):
             self.flush()
 
     def _write(self, batch: list[Item]) -> None:
-        """Raises OSError where the disk takes nothing; what was written of the batch before is whole lines."""
+        """Raises OSError where the disk takes nothing: then nothing of the batch is written, and what cannot be has left it."""
         self._open()
-        untold = self.missing - self._told
         lines: list[bytes] = []
-        for item in batch:
-            lines += self._lines(item)
-        if untold and self._headed:
-            # A file begins with a head.
-            lines.insert(0 if self._size else 1, encode(Gap(untold, self._wall())))
+        for item in batch[:]:
+            try:
+                lines += self._lines(item)
+            except (TypeError, ValueError, msgspec.MsgspecError, SitsError) as error:
+                self._lost += 1
+                _log.warning("a request cannot be recorded: %s", error)
+                batch.remove(item)
+        # What is missing came after what was queued; and a file begins with a head.
+        untold = self.missing - self._told if self._headed and not self._queue else 0
+        if untold:
+            lines.append(encode(Gap(untold, self._wall())))
         self._out(lines)
-        if untold and self._headed:
-            self._told += untold
+        self._told += untold
         self.rows += sum(line.startswith(_ROW) for line in lines)
-        if self._size >= self._largest:
-            self._close()
 
     def _lines(self, item: Item) -> list[bytes]:
-        """What is to be written of it: nothing, where JSON cannot say it."""
-        try:
-            if isinstance(item, Feedback):
-                if self._last is None:
-                    return []  # Of a request that was not recorded here.
-                head, line = self._head(self._last), self._redactor.line(encode(item))
-                return [head, line] if head else [line]
-            sample, record = item
-            row = self._redactor.line(encode(sample.row(record, self._key, self._body(sample.body))))
-            self._last = sample.snapshot
-            head = self._head(sample.snapshot)
-        except (TypeError, ValueError, msgspec.MsgspecError, SitsError) as error:
-            self._lost += 1
-            _log.warning("a request cannot be recorded: %s", error)
-            return []
+        """What is to be written of it."""
+        if isinstance(item, Feedback):
+            if self._last is None:
+                return []  # Of a request that was not recorded here.
+            head, line = self._head(self._last), self._redactor.line(encode(item))
+            return [head, line] if head else [line]
+        sample, record = item
+        row = self._redactor.line(encode(sample.row(record, self._key, self._body(sample.body))))
+        self._last = sample.snapshot
+        head = self._head(sample.snapshot)
         return [head, row] if head else [row]
 
     def _head(self, snapshot: Snapshot) -> bytes:
@@ -209,18 +237,26 @@ class TraceFile:
             return None
 
     def _out(self, lines: list[bytes]) -> None:
+        """Raises OSError where the disk does not take all of it: then it has none of it."""
         assert self._file is not None
         data = b"".join([line + b"\n" for line in lines])
-        while data:
-            data = data[os.write(self._file, data) :]
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            raise
         self._size = os.fstat(self._file).st_size
 
     def _open(self) -> None:
+        """Have a file to write to, in its place."""
+        if self._file is not None and self._moved():
+            self._gone = f"{self._path} is gone, and what was recorded in it; "
+            self._close()
         if self._file is not None:
             return
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not self._key:
-            self._key = key_of(self.folder)
+        self._key = key_of(self.folder, self._key)
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._wall()))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         while self._file is None:
@@ -233,7 +269,21 @@ class TraceFile:
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._size = 0
         self._headed = set()
+        if self._gone and not self._trouble:
+            _log.warning("%straffic is recorded in %s", self._gone, self._path)
+        self._gone = ""
         self._remove_old()
+
+    def _moved(self) -> bool:
+        """Whether the file is not where it was made any more: it was removed or moved, or its folder was."""
+        assert self._file is not None
+        assert self._path is not None
+        own = os.fstat(self._file)
+        try:
+            there = os.stat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        return (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino)
 
     def _close(self) -> None:
         file, self._file = self._file, None
@@ -243,12 +293,25 @@ class TraceFile:
             finally:
                 os.close(file)
 
-    def _drop(self) -> None:
-        """Leave a file that took nothing; half a line may be its end."""
-        try:
-            self._close()
-        except OSError as error:
-            self._complain(error)
+    def _fail(self, error: OSError) -> None:
+        """The disk took nothing: leave the file, say so if that is news, and try again later."""
+        if not self._trouble:
+            self._lost_before, why = self.missing, error.strerror or error
+            _log.error("%sthe disk does not take recorded traffic, it stays in memory: %s: %s", self._gone, self.folder, why)
+        self._trouble = f"{self.folder}: {error.strerror or error}"
+        self._retry_at = self._clock() + RETRY_SECONDS
+        if self._file is not None:
+            empty, path = not self._size, self._path
+            with contextlib.suppress(OSError):  # It is the same trouble.
+                self._close()
+            if empty and path is not None:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def _lost_meanwhile(self) -> str:
+        """In words."""
+        lost = self.missing - self._lost_before
+        return f"{lost or 'no'} request{'s were' if lost > 1 else ' was'} dropped meanwhile"
 
     def _remove_old(self) -> None:
         files = sorted(self.folder.glob("trace-*.jsonl"))
@@ -256,15 +319,10 @@ class TraceFile:
             if old != self._path and _unused(old):
                 old.unlink(missing_ok=True)
 
-    def _complain(self, error: OSError) -> None:
-        now = time.monotonic()
-        if now - self._complained >= _QUIET:
-            self._complained = now
-            _log.error("traffic is not recorded: %s", error)
 
-
-def key_of(folder: Path) -> bytes:
-    """The key of the hashes in a folder, made when there is none: who has it can tell whether a session was a certain one."""
+def key_of(folder: Path, own: bytes = b"") -> bytes:
+    """The key of the hashes in a folder; where there is none it is made, or is `own`, which has hashed before. Who has it can
+    tell whether a session was a certain one."""
     path = folder / _KEY_FILE
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -273,10 +331,13 @@ def key_of(folder: Path) -> bytes:
         if len(found) == _KEY_BYTES:
             return found
         # Another process is about to write it, or was killed before it did: this one's hashes are its own.
-        return secrets.token_bytes(_KEY_BYTES)
-    made = secrets.token_bytes(_KEY_BYTES)
+        return own or secrets.token_bytes(_KEY_BYTES)
+    made = own or secrets.token_bytes(_KEY_BYTES)
     try:
         os.write(file, made)
+    except OSError:
+        path.unlink(missing_ok=True)  # Else it would be the key of nobody for ever.
+        raise
     finally:
         os.close(file)
     return made

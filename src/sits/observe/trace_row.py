@@ -15,16 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import fields
 
 from sits import __version__
 from sits.observe.record import Record, Scored
 from sits.resources.checks import is_reference
-from sits.resources.kinds import Model, Resource, Settings
+from sits.resources.kinds import Model, ModelSpec, Resource, Settings
 from sits.resources.plain import plain
 from sits.resources.problem import ConfigError
 from sits.resources.reading import read_value
 from sits.resources.snapshot import Snapshot, compile
 from sits.routing.policies.snapshot import NUMBERS, Taken
+
+_NO_COST = next(field.default for field in fields(ModelSpec) if field.name == "cost")
 
 FORMAT = "sits-trace"
 VERSION = 1
@@ -219,8 +222,20 @@ def head_of(snapshot: Snapshot, time: float, share: float = 1.0) -> Head:
     kept: list[Resource] = [_public(one) for one in snapshot.written if isinstance(one, Model)]
     kept += [*snapshot.routes.values(), *snapshot.domains.values()]
     kept.append(next((Settings(one.spec) for one in snapshot.written if isinstance(one, Settings)), Settings(snapshot.settings)))
-    resources = [plain(one) for one in kept]
+    resources = [_priced(one, plain(one)) for one in kept]
     return Head(snapshot.hash, resources, FORMAT, VERSION, time, __version__, share, NUMBERS)
+
+
+def _priced(one: Resource, written: dict[str, Any]) -> dict[str, Any]:
+    """With the price of a model that is said to cost nothing: left out, it would be one of which no price is declared."""
+    if isinstance(one, Model) and declared(one) and "cost" not in written["spec"]:
+        return {**written, "spec": {**written["spec"], "cost": {"inputPerMillion": 0.0}}}
+    return written
+
+
+def declared(model: Model) -> bool:
+    """Whether it says what it costs, be it nothing: a default is the very same object wherever nothing is said."""
+    return model.spec.cost is not _NO_COST
 
 
 def snapshot_of(head: Head) -> Snapshot:
@@ -282,7 +297,7 @@ def _read_file(file: Path) -> Iterator[Line | Bad]:
     try:
         with file.open("rb") as stream:
             for number, raw in enumerate(iter(lambda: stream.readline(LONGEST), b""), 1):
-                if number == 1 or raw.startswith(_HEAD):
+                if (number == 1 or raw.startswith(_HEAD)) and not _cut(raw):
                     _known(raw, file, number)
                 yield _line(raw, str(file), number)
     except OSError as error:
@@ -297,6 +312,11 @@ class _Mark(msgspec.Struct):
 
 _HEAD = b'{"line":"head"'
 _MARK = msgspec.json.Decoder(_Mark)
+
+
+def _cut(raw: bytes) -> bool:
+    """Whether it is the beginning of a head, which the disk took no more of: a bad line as others are."""
+    return not raw.endswith(b"\n") and raw[: len(_HEAD)] == _HEAD[: len(raw)]
 
 
 def _known(raw: bytes, file: Path, number: int) -> None:

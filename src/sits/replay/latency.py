@@ -10,6 +10,7 @@ routing`) does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 import msgspec
 
@@ -76,6 +77,15 @@ class Latencies:
             return None
         return max(0.0, self._regression.expected(target, features, NEW))
 
+    def unknown(self, target: str) -> str:
+        """Why `expected` is None for a target."""
+        fit = self.fits.get(target)
+        answers = fit.answers if fit is not None else 0
+        if answers >= FEWEST:
+            return f"what a prediction for {target} looks at was not recorded"
+        recorded = "no answers were" if not answers else f"{answers} answer was" if answers == 1 else f"{answers} answers were"
+        return f"nothing can be predicted for {target}, of which {recorded} recorded: {FEWEST} are needed"
+
     def likely(self, row: Row, target: str, place: float) -> float | None:
         """The same with the error of the line at `place` of its errors, 0 to 1: over many rows and places alike these are spread
         as answers are, so that percentiles may be taken of them."""
@@ -95,5 +105,6 @@ def features_of(row: Row, target: str) -> tuple[float, ...] | None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest rank of `values`, which are sorted and not empty."""
-    return values[min(len(values) - 1, int(share * len(values)))]
+    """The nearest rank of `values`, which are sorted and not empty: so many of them are no larger."""
+    # 0.95 * 20 may be a little more than 19.
+    return values[max(0, ceil(share * len(values) - 1e-9) - 1)]

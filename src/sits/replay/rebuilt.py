@@ -117,7 +117,7 @@ class Rebuilt:
         """Have the rules of a choice hold, but for those that are named."""
         for rule, _ in choice.rules:
             if rule.watch is not None:
-                rule.watch.settle("as it was recorded" if failing(rule.name) else "")
+                rule.watch.settle(failing=failing(rule.name))
 
 
 def plugins_of(snapshot: Snapshot) -> tuple[frozenset[str], frozenset[str]]:

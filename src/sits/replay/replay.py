@@ -14,11 +14,11 @@ import msgspec
 from sits.observe.trace_row import Bad, Feedback, Gap, Head, Row, TraceError, outcome, read, snapshot_of
 from sits.replay.chances import chances
 from sits.replay.latency import Latencies
+from sits.replay.prices import NANO, Prices
 from sits.replay.replayer import Redecision, Replayer
-from sits.replay.report import NANO, Adding, Report
+from sits.replay.report import Adding, Report
 from sits.resources.snapshot import Snapshot
-from sits.routing.estimate import Logged, estimated
-from sits.state.ledger.price import price_of
+from sits.routing.estimate import Estimated, Logged, estimated
 
 Of = Literal["latency", "cost", "feedback"]
 MOST_LOGGED = 200_000
@@ -30,8 +30,11 @@ class Survey(msgspec.Struct):
 
     rows: int = 0
     bad: list[Bad] = []
+    """The first few lines that cannot be read."""
     bad_lines: int = 0
+    """So many there are."""
     missing: int = 0
+    """Requests that the gateway could not record, as far as the files say."""
     heads: dict[str, Head] = {}
     feedback: dict[tuple[str, str | None], float] = {}
     """By id and key of the request."""
@@ -74,7 +77,10 @@ class Comparison:
         self.snapshot = other if other is not None else self.recorded
         self.replayer = Replayer(self.snapshot, self.recorded, head.share)
         self._as_it_was = Replayer(self.recorded, self.recorded, head.share) if other is not None else self.replayer
-        self.adding = Adding(self.recorded, self.snapshot, latencies)
+        self.adding = Adding(self.recorded, self.snapshot, latencies, head.share)
+        self._prices = Prices(self.recorded)
+        self.unpriced: set[str] = set()
+        """Models that answered or would have a chance, and of which no price is declared."""
 
     def logged(self, row: Row, made: Redecision, worth: float | None) -> Logged | None:
         """The row for an estimate; None where it tells nothing of the choice."""
@@ -87,16 +93,29 @@ class Comparison:
             return None
         had = chances(self._as_it_was, row, before)
         names = {*wanted, *had}
+        # What came of the one that was asked is known.
+        self.unpriced.update(name for name in wanted if wanted[name] and name != row.first and not self._prices.known(name))
         features = {name: _features(row, name) for name in names}
         return Logged(row.first, worth, had, wanted, features)
 
     def dollars(self, row: Row) -> float | None:
-        """What a row cost: as it was billed, else by the declared prices."""
+        """What a row cost: as it was billed, else by the declared prices; None where nobody knows."""
         if row.dollars is not None:
             return row.dollars
-        model = self.recorded.models.get(row.record.target)
-        nano = price_of(model.spec.cost).of(row.record.usage) if model is not None else None
+        target = row.record.target
+        if target and not self._prices.known(target):
+            self.unpriced.add(target)
+        nano = self._prices.of(target, row.record.usage)
         return nano * NANO if nano is not None else None
+
+    def estimate(self, of: Of, rows: list[Logged]) -> Estimated:
+        """What can be said of an outcome: of costs nothing, where somebody has no price, for what is known would be taken for
+        all."""
+        found = estimated(rows)
+        if of == "cost" and self.unpriced:
+            why = f"no price is declared for {' and '.join(sorted(self.unpriced))} in the recorded configuration"
+            found = Estimated(found.rows, found.unsupported, refused=why)
+        return found
 
 
 def replay(
@@ -106,20 +125,23 @@ def replay(
     outcomes: tuple[Of, ...] = (),
     limit: int | None = None,
     said: Callable[[int, int], None] | None = None,
+    heard: Callable[[Survey], None] | None = None,
 ) -> Iterator[tuple[str, Report]]:
     """The report of each recorded configuration, with its hash. Without `other` each is held against itself. `said` hears of rows
-    done and of all.
+    done and of all, `heard` once of the trace as a whole: what is the matter with it is no business of one configuration.
 
     Raises:
         TraceError: it is no trace, one of another version, or of a configuration that this version cannot use.
     """
     latencies = Latencies()
     found = survey(path, latencies, limit)
+    if heard is not None:
+        heard(found)
     if not found.rows:
         raise TraceError(f"{path} holds no requests")
     comparisons: dict[str, Comparison] = {}
     logged: dict[str, dict[Of, list[Logged]]] = {}
-    excluded: dict[str, int] = {}
+    excluded: dict[str, dict[str, int]] = {}
     done = 0
     for line in read(path):
         if not isinstance(line, Row):
@@ -140,7 +162,8 @@ def replay(
             kept = logged.setdefault(name, {}).setdefault(of, [])
             row = comparison.logged(line, made, _worth(of, comparison, line, found.feedback)) if len(kept) < MOST_LOGGED else None
             if row is None:
-                excluded[name] = excluded.get(name, 0) + 1
+                left = excluded.setdefault(name, {})
+                left[of] = left.get(of, 0) + 1
             else:
                 kept.append(row)
         if said is not None:
@@ -150,10 +173,8 @@ def replay(
             name,
             msgspec.structs.replace(
                 comparison.adding.report(),
-                estimates={of: estimated(rows) for of, rows in logged.get(name, {}).items()},
-                excluded=excluded.get(name, 0),
-                bad_lines=found.bad_lines,
-                missing=found.missing,
+                estimates={of: comparison.estimate(of, rows) for of, rows in logged.get(name, {}).items()},
+                excluded={of: excluded.get(name, {}).get(of, 0) for of in outcomes},
             ),
         )
 

@@ -9,18 +9,17 @@ import msgspec
 
 from sits.observe.trace_row import Row, outcome
 from sits.replay.latency import Fit, Latencies, percentile
+from sits.replay.prices import NANO, Prices, both
 from sits.replay.replayer import Redecision
 from sits.resources.choosing import FilterUse, ScoreUse
 from sits.resources.kinds import Route
 from sits.resources.snapshot import Snapshot
 from sits.routing.estimate import Estimated
-from sits.state.ledger.price import Price, price_of
 
 FEWEST = 20
 """Answers of a target from which its 95th percentile is told."""
 MOST_NAMED = 20
 """Requests that are named of those that differ."""
-NANO = 1e-9
 ACCURACY = "accuracy-promise"
 USUAL_ACCURACY = 0.924
 """What filter and score `accuracy-promise` ask for where the route says nothing."""
@@ -43,31 +42,46 @@ class Promise(msgspec.Struct, frozen=True):
     """Something that is promised, and whether it is kept."""
 
     what: str
-    """`latency`: 95 of 100 answers of a target, in ms. `total`: requests of a route that take longer than it gives them.
+    """`latency`: 95 of 100 answers of a target, in ms. `total`: answers of a route that take longer than it gives them.
     `accuracy`: requests of a route whose target promises less than the route asks for."""
     subject: str
     limit_before: float | None
+    """What is promised; None where nothing is."""
     limit_after: float | None
     before: float | None
-    """Milliseconds for `latency`, else requests; None where too little is known."""
+    """Milliseconds for `latency`, else requests, of those of which it is known; None where too little is."""
     after: float | None
+    known_before: int = 0
+    """So many requests it is known of."""
+    known_after: int = 0
+    unknown_before: int = 0
+    """So many more there are: no time is known or can be predicted, or the target promises nothing of the kind."""
+    unknown_after: int = 0
 
     @property
     def broken_before(self) -> bool:
-        """Whether it was, under the configuration of the trace."""
+        """Whether it is known that it was, under the configuration of the trace."""
         return self._broken(self.before, self.limit_before)
 
     @property
     def broken_after(self) -> bool:
-        """Whether it would be."""
+        """Whether it is known that it would be."""
         return self._broken(self.after, self.limit_after)
 
     @property
     def worse(self) -> bool:
-        """Whether it is broken more than before."""
+        """Whether it is known to be broken more than before."""
         return self.broken_after and (
             not self.broken_before or (self.what != "latency" and (self.after or 0) > (self.before or 0))
         )
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it may be broken and nobody knows: of some requests, or of more than before, it cannot be told."""
+        if self.limit_after is None or self.broken_after:
+            return False
+        lost = self.after is None and self.known_after > 0 and (self.before is not None or self.limit_before is None)
+        return self.unknown_after > 0 or lost
 
     def _broken(self, value: float | None, limit: float | None) -> bool:
         if value is None or limit is None:
@@ -96,17 +110,23 @@ class Report(msgspec.Struct, frozen=True):
     """What was assumed, of how many requests."""
     priced: int
     """Requests of which the cost is known under both."""
-    cost_before: float
-    """Dollars, by the declared prices of who was to be asked first."""
-    cost_after: float
+    cost_before: float | None
+    """Dollars for these alone, by the declared prices of who was to be asked first; None where there are none."""
+    cost_after: float | None
+    unpriced: Mapping[str, int]
+    """Why the cost of the others is not known, and how many they are: with `priced` all rows."""
     timed: int
     """Requests of which a latency is known under both."""
+    predicted: Mapping[str, int]
+    """For so many of these it is predicted, by target: they moved."""
     latency_before: float | None
-    """Milliseconds, mean."""
+    """Milliseconds, mean of these alone."""
     latency_after: float | None
-    """The same; of requests that moved it is predicted."""
     p95_before: float | None
+    """None where they are too few."""
     p95_after: float | None
+    untimed: Mapping[str, int]
+    """Why the latency of the others is not known, and how many they are: with `timed` all rows."""
     fits: Mapping[str, Fit]
     """How good these predictions are, by target."""
     promises: tuple[Promise, ...]
@@ -114,43 +134,66 @@ class Report(msgspec.Struct, frozen=True):
     """(request id, what differs) of the first few."""
     estimates: Mapping[str, Estimated] = {}
     """By outcome."""
-    excluded: int = 0
-    """Requests that estimates leave out: they failed, or another was asked than who was chosen."""
-    bad_lines: int = 0
-    missing: int = 0
-    """Requests that the gateway could not record."""
+    excluded: Mapping[str, int] = {}
+    """Requests that each estimate leaves out: they failed, another was asked than who was chosen, or nobody knows the outcome."""
+    share: float = 1.0
+    """Of the traffic, so much was recorded: all sums are of that."""
 
     @property
     def worse(self) -> bool:
-        """Whether a promise is broken more than before."""
+        """Whether a promise is known to be broken more than before."""
         return any(promise.worse for promise in self.promises)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether there is a promise of which it cannot be told whether it would be kept."""
+        return any(promise.doubtful for promise in self.promises)
+
+
+UNDECIDABLE = "it cannot be told who would answer"
+REFUSED = "refused under one of the two"
+UNASKED = "no model was asked"
+FAILED = "they failed, or another answered than was chosen"
+UNTIMED = "how long it took was not recorded"
 
 
 class Adding:
     """The report in the making."""
 
-    def __init__(self, before: Snapshot, after: Snapshot, latencies: Latencies) -> None:
+    def __init__(self, before: Snapshot, after: Snapshot, latencies: Latencies, share: float = 1.0) -> None:
         self.before = before
         self._after = after
         self._latencies = latencies
+        self._share = share
         self._rows = self._reproduced = self._behind = self._moved = self._refused = self._answered = 0
         self._undecidable: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
         self._moves: Counter[tuple[str, str, str]] = Counter()
         self._decided: Counter[str] = Counter()
         self._priced, self._costs = 0, [0, 0]
+        self._unpriced: Counter[str] = Counter()
+        self._untimed: Counter[str] = Counter()
+        self._predicted: Counter[str] = Counter()
         self._took: tuple[list[float], list[float]] = ([], [])
         self._by_target: tuple[dict[str, list[float]], dict[str, list[float]]] = ({}, {})
+        self._unknown_by_target: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        self._answers: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        """By route, those of which the time is known."""
+        self._unknown_answers: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         self._over: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        self._said: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         self._inexact: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        self._unsaid: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         self._differing: list[tuple[str, str]] = []
-        self._prices: dict[tuple[bool, str], Price] = {}
+        self._prices = (Prices(before), Prices(after))
 
     def add(self, row: Row, made: Redecision) -> None:
         """One request and what became of it."""
         self._rows += 1
         if made.undecidable:
             self._undecidable[made.undecidable] += 1
+            self._unpriced[UNDECIDABLE] += 1
+            self._untimed[UNDECIDABLE] += 1
             return
         route = made.route or row.record.route
         self._decided[route] += 1
@@ -166,7 +209,9 @@ class Adding:
             self._reproduced += 1
             self._behind += made.behind
         self._cost(row, made)
-        self._time(row, made)
+        why = self._time(row, made)
+        if why:
+            self._untimed[why] += 1
         self._accuracy(row, made)
 
     def report(self) -> Report:
@@ -186,76 +231,105 @@ class Adding:
             ),
             dict(self._notes.most_common()),
             self._priced,
-            self._costs[0] * NANO,
-            self._costs[1] * NANO,
+            self._costs[0] * NANO if self._priced else None,
+            self._costs[1] * NANO if self._priced else None,
+            dict(self._unpriced.most_common()),
             len(before),
+            dict(self._predicted.most_common()),
             sum(before) / len(before) if before else None,
             sum(after) / len(after) if after else None,
-            percentile(before, 0.95) if before else None,
-            percentile(after, 0.95) if after else None,
+            _p95(before),
+            _p95(after),
+            dict(self._untimed.most_common()),
             self._latencies.fits,
             tuple(self._promises()),
             tuple(self._differing),
+            share=self._share,
         )
 
     def _cost(self, row: Row, made: Redecision) -> None:
-        usage = row.record.usage
-        if not row.first or not made.first or usage is None:
+        if not row.first or not made.first:
+            self._unpriced[REFUSED] += 1
             return
-        costs = [self._price(now, name).of(usage) for now, name in ((False, row.first), (True, made.first))]
-        if costs[0] is None or costs[1] is None:
+        if not row.record.attempts:
+            self._unpriced[UNASKED] += 1
+            return
+        costs = both(row, *self._prices, made.first)
+        if isinstance(costs, str):
+            self._unpriced[costs] += 1
             return
         self._priced += 1
         self._costs[0] += costs[0]
         self._costs[1] += costs[1]
 
-    def _price(self, now: bool, name: str) -> Price:
-        found = self._prices.get((now, name))
-        if found is None:
-            models = (self._after if now else self.before).models
-            found = self._prices[now, name] = price_of(models[name].spec.cost)
-        return found
-
-    def _time(self, row: Row, made: Redecision) -> None:
+    def _time(self, row: Row, made: Redecision) -> str:
+        """Take down how long it took and would take; why that is not known, if so."""
         found = outcome(row)
-        if not found.ok or found.latency_ms is None or not made.first or found.asked != row.first:
-            return
+        if not row.first or not made.first:
+            return REFUSED
+        if not row.record.attempts:
+            return UNASKED
+        if not found.ok or found.asked != row.first:
+            return FAILED
         # Places are spread evenly over the rows, whatever their order: by the golden ratio.
         place = (self._rows * 0.6180339887498949) % 1.0
-        after = found.latency_ms if made.first == row.first else self._latencies.likely(row, made.first, place)
-        if after is None:
+        same, before = made.first == row.first, found.latency_ms
+        after = before if same else self._latencies.likely(row, made.first, place)
+        sides = ((0, row.first, before, self.before), (1, made.first, after, self._after))
+        for side, name, took, snapshot in sides:
+            # What another model answered after it says nothing of its own answers.
+            own = row.record.target if name == row.first else name
+            self._promised(side, name, took, made.route, _total(snapshot, row.record.requested), own=own == name)
+        if before is None or after is None:
+            return UNTIMED if before is None else self._latencies.unknown(made.first)
+        self._predicted.update([] if same else [made.first])
+        self._took[0].append(before)
+        self._took[1].append(after)
+        return ""
+
+    def _promised(self, side: int, name: str, took: float | None, route: str, total: float | None, *, own: bool) -> None:
+        """Hold an answer, its own or one after it, against what is promised; under each configuration by itself."""
+        if took is None:
+            self._unknown_by_target[side][name] += own
+            self._unknown_answers[side][route] += 1
             return
-        route = made.route
-        for side, name, took, snapshot in ((0, row.first, found.latency_ms, self.before), (1, made.first, after, self._after)):
-            self._took[side].append(took)
+        if own:
             self._by_target[side].setdefault(name, []).append(took)
-            total = _total(snapshot, row.record.requested)
-            if total is not None and took > total * 1e3:
-                self._over[side][route] += 1
+        self._answers[side][route] += 1
+        if total is not None and took > total * 1e3:
+            self._over[side][route] += 1
 
     def _accuracy(self, row: Row, made: Redecision) -> None:
         for side, name, snapshot in ((0, row.first, self.before), (1, made.first, self._after)):
             asked = _accuracy_asked(_route(snapshot, row.record.requested))
-            if name and asked is not None and (snapshot.models[name].spec.promise.accuracy or 0.0) < asked:
-                self._inexact[side][made.route] += 1
+            if not name or asked is None:
+                continue
+            promised = snapshot.models[name].spec.promise.accuracy
+            (self._said if promised is not None else self._unsaid)[side][made.route] += 1
+            self._inexact[side][made.route] += promised is not None and promised < asked
 
     def _promises(self) -> Iterable[Promise]:
         for name in sorted({*self.before.models, *self._after.models}):
             limits = [_promised(snapshot, name) for snapshot in (self.before, self._after)]
             if any(limit is not None for limit in limits):
-                p95 = [_p95(side.get(name, [])) for side in self._by_target]
-                yield Promise("latency", name, limits[0], limits[1], p95[0], p95[1])
+                took = [side.get(name, []) for side in self._by_target]
+                p95 = [_p95(sorted(one)) for one in took]
+                unknown = [side[name] for side in self._unknown_by_target]
+                yield Promise("latency", name, limits[0], limits[1], p95[0], p95[1], len(took[0]), len(took[1]), *unknown)
         for route in sorted(self._decided):
             totals = [_total(snapshot, route) for snapshot in (self.before, self._after)]
             if any(total is not None for total in totals):
-                yield Promise("total", route, totals[0], totals[1], self._over[0][route], self._over[1][route])
+                counts = [side[route] for pair in (self._over, self._answers, self._unknown_answers) for side in pair]
+                yield Promise("total", route, totals[0], totals[1], *counts)
             asked = [_accuracy_asked(_route(snapshot, route)) for snapshot in (self.before, self._after)]
             if any(one is not None for one in asked):
-                yield Promise("accuracy", route, asked[0], asked[1], self._inexact[0][route], self._inexact[1][route])
+                counts = [side[route] for pair in (self._inexact, self._said, self._unsaid) for side in pair]
+                yield Promise("accuracy", route, asked[0], asked[1], *counts)
 
 
 def _p95(took: list[float]) -> float | None:
-    return percentile(sorted(took), 0.95) if len(took) >= FEWEST else None
+    """Of sorted ones; None where they are too few."""
+    return percentile(took, 0.95) if len(took) >= FEWEST else None
 
 
 def _promised(snapshot: Snapshot, name: str) -> float | None:

@@ -24,6 +24,7 @@ from sits.resources.litellm_providers import PROVIDERS, Provider, base_url, prov
 from sits.resources.problem import ConfigError, Path, Problem, did_you_mean, quoted, shown
 from sits.resources.reading import decode, read_value
 from sits.resources.snapshot import compile
+from sits.resources.vocabulary import LEAST_WEIGHT, MOST_WEIGHT
 from sits.resources.writing import to_yaml
 from sits.resources.yaml_text import read_yaml
 
@@ -468,10 +469,13 @@ def _weigh(deployments: list[_Deployment]) -> None:
         deployment.order = float(order) if isinstance(order, int | float) else float("inf")
     for metric in ("weight", "rpm", "tpm"):
         found = [deployment.params.get(metric) for deployment in deployments]
-        weights = [float(value) if isinstance(value, int | float) and value > 0 else 0.0 for value in found]
-        if max(weights, default=0.0) > 0:
+        weights = [float(min(value, 1e300)) if isinstance(value, int | float) and value > 0 else 0.0 for value in found]
+        largest = max(weights, default=0.0)
+        if largest > 0:
+            # Shares are what counts: tokens a minute of a large deployment are more than a weight may be.
+            scale = min(1.0, MOST_WEIGHT / largest)
             for deployment, weight in zip(deployments, weights, strict=True):
-                deployment.weight = weight
+                deployment.weight = max(weight * scale, LEAST_WEIGHT) if weight else 0.0
             break
     # A route must be able to draw: entries of the first order that all weigh nothing are drawn alike, as LiteLLM does.
     first = min((deployment.order for deployment in deployments), default=0.0)

@@ -35,7 +35,8 @@ Positive = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Figure = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 """To be compared with something that is measured."""
-Weight = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+MOST_WEIGHT = 1e6
+Weight = Annotated[float, msgspec.Meta(ge=0, le=MOST_WEIGHT)]
 LEAST_WEIGHT = 1e-6
 """Of those that are not 0."""
 Dollars = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]

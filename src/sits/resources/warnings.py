@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from sits.resources.checks_choosing import matches_of
 from sits.resources.choosing import HashSpec, Match, While
 from sits.resources.domains import Domain, Prefers
-from sits.resources.kinds import Model, Resource, Route, Settings, SettingsSpec
+from sits.resources.keys import Key, Quota
+from sits.resources.kinds import Cost, Model, Resource, Route, Settings, SettingsSpec
 from sits.resources.problem import Fault, Path, Problem, in_order, quoted
 from sits.resources.reading import Declared, Reading
 from sits.resources.snapshot import absent
+from sits.resources.vocabulary import LocalEngine
 
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8})*")
 _NOT_FILES = frozenset(("apiKey", "headers", "plugins"))
@@ -28,6 +30,7 @@ def warnings(reading: Reading) -> tuple[Problem, ...]:
     settings = next((one.resource.spec for one in reading.declared if isinstance(one.resource, Settings)), SettingsSpec())
     found = [one.problem(fault) for one in reading.declared for rule in _RULES.get(one.kind, ()) for fault in rule(one, settings)]
     found += [problem for problem in absent(reading.declared) if not _NOT_FILES & set(problem.path.split(".")[1:])]
+    found += _unpriced_budgets(reading.declared)
     found += _shared_examples([one for one in reading.declared if isinstance(one.resource, Domain)])
     return in_order(found)
 
@@ -88,6 +91,42 @@ def _domain(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
         if not _LANGUAGE.fullmatch(language):
             message = f"{quoted(language)} is no language tag; it is for people, texts are told apart by their script"
             yield Fault(("spec", "examples", language), message, "write zh or en, or give one list", at_key=True)
+
+
+def _unpriced_budgets(declared: Sequence[Declared]) -> Iterator[Problem]:
+    """A budget in dollars holds only for models that say what they cost: without it they count as free."""
+    free = {
+        one.name: one
+        for one in declared
+        if isinstance(one.resource, Model)
+        and one.resource.spec.engine not in get_args(LocalEngine)
+        and one.resource.spec.cost == Cost()
+        and not _written(one, ("spec", "cost"))
+    }
+    for one in declared if free else ():
+        for path, quota, asked in _quotas(one.resource):
+            unpriced = [name for name in (free if asked is None else asked) if name in free]
+            fields = {"dollarsPerDay": quota.dollars_per_day, "dollarsPerMonth": quota.dollars_per_month}
+            limited = [name for name, dollars in fields.items() if dollars is not None]
+            if limited and unpriced:
+                more = f" and {len(unpriced) - 3} more" if len(unpriced) > 3 else ""
+                message = f"does not count what {', '.join(map(quoted, unpriced[:3]))}{more} answer: they have no `cost`"
+                yield one.problem(
+                    Fault((*path, limited[0]), message, "give their Models a `cost`, `cost: {}` where they are free")
+                )
+
+
+def _quotas(resource: Resource) -> Iterator[tuple[Path, Quota, Sequence[str] | None]]:
+    """What limits whom, and the models that are asked under it where it is not all of them."""
+    if isinstance(resource, Settings):
+        yield from ((("spec", "teams", name), quota, None) for name, quota in resource.spec.teams.items())
+    elif isinstance(resource, Key) and resource.spec.quota is not None:
+        yield ("spec", "quota"), resource.spec.quota, None
+    elif isinstance(resource, Route) and resource.spec.quota is not None:
+        spec = resource.spec
+        backends = [backend for each in (spec.backends, *(rule.backends for rule in spec.rules)) for backend in each]
+        named = dict.fromkeys((*(one.model for one in backends if one.model is not None), *spec.fallbacks))
+        yield ("spec", "quota"), resource.spec.quota, None if any(one.select for one in backends) else list(named)
 
 
 def _shared_examples(domains: Sequence[Declared]) -> Iterator[Problem]:

@@ -68,10 +68,14 @@ class Rule:
         self._matchers: Sequence[Matcher] = [Matcher(one) for one in matches_of(rule)]
 
     def counts(self, facts: Facts) -> bool:
-        """Whether this request is one of its own, and its targets are as they must be."""
+        """Whether this request is one of its own, and its targets are as they must be; what is not is noted in its facts."""
         if not any(one.matches(facts) for one in self._matchers):
             return False
-        return self.watch is None or self.watch.takes(facts.now)
+        watch = self.watch
+        if watch is None or watch.takes(facts.now):
+            return True
+        facts.passed = (*facts.passed, (self.name, watch.why_not()))
+        return False
 
 
 def _ends(band: Band | None) -> tuple[float, float] | None:

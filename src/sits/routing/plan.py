@@ -162,6 +162,8 @@ class Choice:
         Raises:
             SitsError: `unsupported`, when no target may answer it.
         """
+        if facts.passed:
+            facts.passed = ()  # Of another decision on the same request.
         for rule, pool in self.rules:
             if rule.counts(facts):  # Asked once: whoever follows a rule uses up one of its tries.
                 return self._decided(pool, facts, out)

@@ -188,10 +188,12 @@ def reads(policy: Policy) -> bool:
 
 
 def ring_place(by: str, facts: Facts, header: bytes) -> float:
-    """Where a request is on the ring of policy `hash`; its draw where it says nothing to go by."""
+    """Where a request is on the ring of policy `hash`; its draw where it says nothing to go by. The facts say by what it was."""
     key = b""
     if by == "session":
-        key = facts.session or facts.key.encode()
+        key = facts.session
+        if not key:
+            by, key = "key", facts.key.encode()
     elif by == "key":
         key = facts.key.encode()
     elif by == "header":
@@ -200,6 +202,7 @@ def ring_place(by: str, facts: Facts, header: bytes) -> float:
         key = f"{facts.requested}\0{facts.adapter}".encode()
     else:
         key = facts.body[:PREFIX]
+    facts.ring = by if key else "chance"
     return place(key) if key else facts.draw
 
 

@@ -24,7 +24,22 @@ MOST = 32
 """Outcomes, first contents and prompts, of each so many, that are told in one report: further ones are left out and counted."""
 MOST_PEERS = 256
 """Others that are listened to."""
+MOST_NAMES = 10_000
+"""Targets of one of these whose requests are counted."""
+MOST_UNDER_WAY = 1_000_000
+"""Requests that one of these can have with a target."""
+LONGEST_WHO = 200
+"""Characters of the name of a process."""
+_DIGESTS = 64
+"""Of one prompt; fewer are made of any."""
+_MISSED = 1_000_000
+"""Reports that can be lost between two; a number that is further on is not of this process."""
+_LONGEST = 1e6
+"""Seconds that an answer can take."""
 _MOST = 1e12
+"""Bytes, units."""
+_LEAST = 1e-3
+"""Units of an answer, if there are any: what is divided by next to nothing is no number any more."""
 PATIENCE = 3.0
 """Seconds after which another one that has said nothing is taken to be gone, and what it had under way with it."""
 
@@ -141,14 +156,18 @@ class Peer:
 class Peers:
     """The others. What they say is written into `states` and `memories`."""
 
-    __slots__ = ("_peers", "_states", "heard", "memories")
+    __slots__ = ("_peers", "_states", "_under_way", "heard", "lost", "memories")
 
     def __init__(self, states: Mapping[str, TargetState], memories: Sequence[Beginnings]) -> None:
         self._states = states
         self.memories: Sequence[Beginnings] = memories
         self._peers: dict[str, Peer] = {}
+        self._under_way: dict[str, int] = {}
+        """All that they have, by target: kept, for to add up what 128 of them say of 100 targets took 20 % of a core."""
         self.heard: int = 0
         """Reports."""
+        self.lost: int = 0
+        """Reports that did not come, of those who are gone, too."""
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -158,28 +177,31 @@ class Peers:
         return list(self._peers.values())
 
     def hear(self, report: Report, now: float) -> bool:
-        """Take it in; whether it counts: one that is older than what was heard before does not."""
+        """Take it in; whether it counts: one that is older than what was heard before does not, nor one that cannot be."""
         peer = self._peers.get(report.who)
         if peer is None:
-            if len(self._peers) >= MOST_PEERS:
+            if len(self._peers) >= MOST_PEERS or len(report.who) > LONGEST_WHO:
                 return False
             peer = self._peers[report.who] = Peer(report.who, report.number - 1, now)
-        if report.number <= peer.number:
+        missed = report.number - peer.number - 1
+        if not 0 <= missed <= _MISSED:
             return False
-        peer.lost += report.number - peer.number - 1
+        peer.lost += missed
+        self.lost += missed
         peer.number, peer.at = report.number, now
         self.heard += 1
         loads = peer.loads
         gone: list[str] = [name for name in loads if name not in report.loads] if report.whole else []
         for name in gone:
-            del loads[name]
-            self._count(name)
-        for name, under_way in report.loads.items():
-            if under_way > 0:
-                loads[name] = under_way
-            else:
-                loads.pop(name, None)
-            self._count(name)
+            self._count(name, -loads.pop(name))
+        for name, said in report.loads.items():
+            before = loads.get(name, 0)
+            under_way = 0
+            if said > 0 and (before or len(loads) < MOST_NAMES):
+                under_way = loads[name] = min(said, MOST_UNDER_WAY)
+            elif before:
+                del loads[name]
+            self._count(name, under_way - before)
         self._learn(report, now)
         return True
 
@@ -194,35 +216,53 @@ class Peers:
         """It is gone."""
         peer = self._peers.pop(who, None)
         if peer is not None:
-            for name in peer.loads:
-                self._count(name)
+            for name, under_way in peer.loads.items():
+                self._count(name, -under_way)
 
     def recount(self) -> None:
         """Other targets are there."""
         for name in self._states:
-            self._count(name)
+            self._count(name, 0)
 
-    def _count(self, name: str) -> None:
+    def _count(self, name: str, more: int) -> None:
+        """So many more are under way with it."""
+        total = self._under_way.get(name, 0) + more
+        if total:
+            self._under_way[name] = total
+        else:
+            self._under_way.pop(name, None)
         state = self._states.get(name)
         if state is not None:
-            state.shared(sum([peer.loads.get(name, 0) for peer in self._peers.values()]))
+            state.shared(total)
 
     def _learn(self, report: Report, now: float) -> None:
         states = self._states
-        for name, took, among, cold, warm in report.spoke:
+        for name, took, among, cold, warm in report.spoke[:MOST]:
             state = states.get(name)
-            if state is not None and among > 0 and _sound(took, cold, warm):
+            if state is not None and _many(among) and _times(took, took) and _read(cold, warm):
                 state.learn_first(now, took, among, cold, warm)
-        for name, took, among, still, ok, first, units, cold, warm in report.ended:
+        for name, took, among, still, ok, first, units, cold, warm in report.ended[:MOST]:
             state = states.get(name)
-            if state is not None and among > 0 and still > 0 and _sound(took, first, units) and _sound(took, cold, warm):
+            if state is None or not (_many(among) and _many(still) and _times(first, took) and _read(cold, warm)):
+                continue
+            if units == 0.0 or _LEAST <= units < _MOST:
                 state.learn(now, took, among, still, ok, first, units, cold, warm)
-        for name, digests in report.read:
+        for name, digests in report.read[:MOST]:
             if name in states:
                 for memory in self.memories:
-                    memory.hear(name, digests)
+                    memory.hear(name, digests[:_DIGESTS])
 
 
-def _sound(one: float, two: float, three: float) -> bool:
-    """Whether these can be seconds, bytes, units: one wrong number would be learned from for long."""
-    return 0.0 <= one < _MOST and 0.0 <= two < _MOST and 0.0 <= three < _MOST
+# Whether these can be: one wrong number would be learned from for long.
+
+
+def _many(requests: int) -> bool:
+    return 0 < requests <= 2 * MOST_UNDER_WAY
+
+
+def _times(first: float, took: float) -> bool:
+    return 0.0 <= first <= took < _LONGEST
+
+
+def _read(cold: float, warm: float) -> bool:
+    return 0.0 <= cold < _MOST and 0.0 <= warm < _MOST

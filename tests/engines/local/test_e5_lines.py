@@ -93,6 +93,32 @@ def test_who_meets_a_failure_hears_of_it_and_the_others_go_on() -> None:
     assert (str(broken.job.error), broken.job.done.is_set(), fine.served) == ("e5_embed_batch returned 1", True, True)
 
 
+DEFECTS = {"no memory": MemoryError("no room"), "a defect": ValueError("an odd text")}
+
+
+@pytest.mark.parametrize("error", DEFECTS.values(), ids=DEFECTS)
+def test_a_defect_of_the_library_ends_the_request_that_meets_it_and_no_line(error: Exception) -> None:
+    def embed(texts: Sequence[bytes], query: bool) -> list[bytes]:
+        if b"broken" in texts:
+            raise error
+        return list(texts)
+
+    line, broken, other = Line(embed), Client("x", 1), Client("b", 1)
+    broken.job.texts = [b"broken"]
+    for client in (broken, other):
+        line.put(client.job)
+    line.turn()
+    line.turn()
+    assert (broken.job.done.is_set(), str(error) in str(broken.job.error), other.served) == (True, True, True)
+
+
+def test_a_text_without_a_vector_is_a_failure_and_not_asked_for_for_ever() -> None:
+    line, client = Line(lambda texts, query: list(texts)[1:]), Client("a", 5, 5)
+    line.put(client.job)
+    line.turn()
+    assert (client.job.done.is_set(), str(client.job.error)) == (True, "2 texts have 1 embeddings")
+
+
 def test_a_line_takes_so_many_and_no_more() -> None:
     line = Line(Library())
     for _ in range(WAITING):

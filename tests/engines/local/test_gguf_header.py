@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.engines.local.gguf_header import Array, BadGguf, Header, parse, read
+from sits.engines.local.plans import estimate, plan
+from sits.inner.errors import Code, SitsError
+from sits.resources.local import LocalSpec
 
 Pairs = dict[str, tuple[int, Any]]
 CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -132,3 +135,15 @@ scalars = st.one_of(
 @given(pairs=st.dictionaries(st.text(max_size=20), scalars, max_size=8))
 def test_what_was_written_is_what_is_read(pairs: Pairs) -> None:
     assert parse(written(pairs)) == Header(3, 0, {key: value for key, (_, value) in pairs.items()})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("key", ["attention.head_count", "attention.head_count_kv", "feed_forward_length"])
+def test_a_figure_that_cannot_be_one_is_named_where_a_plan_needs_it(tmp_path: Path, key: str, value: float) -> None:
+    weights = tmp_path / "小模型.gguf"
+    figures: Pairs = {"llama.attention.head_count": (4, 8), "llama.embedding_length": (4, 64)}
+    weights.write_bytes(written({**PAIRS, **figures, f"llama.{key}": (9, (6, [value] * 30))}))
+    wanted = plan("m", LocalSpec(source=[f"file:{weights}"]))
+    with pytest.raises(SitsError, match=r"小模型\.gguf has a figure in its header that cannot be one") as caught:
+        estimate(wanted, weights)
+    assert caught.value.code is Code.MODEL_UNAVAILABLE

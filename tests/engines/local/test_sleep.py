@@ -222,8 +222,8 @@ def test_one_that_cannot_sleep_is_unloaded(data: Path) -> None:
 def test_one_that_would_hold_most_of_its_memory_in_its_sleep_leaves(data: Path) -> None:
     async def story() -> None:
         async with house(data) as models:
-            ((weights,),) = fetch(smol_plan().wanted, models.models, lambda done, total, what: None)
-            lease = models.run / "m.json"
+            ((weights,),) = fetch(smol_plan().wanted, models.machine.models, lambda done, total, what: None)
+            lease = models.machine.run / "m.json"
             child = await start(HostSpec("local", "smol", str(weights), str(lease), "key", 40 * MIB, context=256, slots=1), 60.0)
             child.send(REST)
             assert await child.wait(20.0)
@@ -277,5 +277,6 @@ def test_stacks_of_threads_and_what_has_a_name_are_left_alone() -> None:
 7001000-f001000 rw-p 00000000 00:00 0
 f100000-f180000 rw-p 00000000 00:00 0
 f200000-f400000 rw-s 00000000 00:01 7 /dev/zero (deleted)
-""".splitlines()
+f400000-f600000 r--s 00000000 08:01 13 /模型/小\x1c模\x85型\u2028 .gguf
+""".encode().split(b"\n")
     assert list(_anonymous(maps)) == [(0x4000000, 0x5000000), (0x5801000, 0x6801000), (0x7001000, 0xF001000)]

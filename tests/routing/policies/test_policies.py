@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sits.routing.policies import DEFAULT, POLICIES, BoundedHash, TargetState, Usual, place
 from sits.routing.policies.checks import CHECKS, New, states_of
 from sits.routing.policies.dynamic import DynamicWeights, formula
+from sits.routing.policies.hashing import ring
 from sits.routing.policies.load import LeastAdded, LeastConnections, LeastExpected, PeakEwma
 from sits.routing.policies.turns import Drawn, RoundRobin, WeightedRoundRobin, by_weight
 
@@ -309,6 +310,33 @@ def test_rings_are_kept_for_a_few_subsets_only() -> None:
     for size in range(1, 13):
         policy.pick(states[:size], (1.0,) * size, 0.5, 0.0)
     assert len(policy._rings) == 8
+
+
+@given(
+    weights=st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=2, max_size=8),
+    subsets=st.lists(st.sets(st.integers(0, 7), min_size=1), min_size=1, max_size=14),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_ring_that_is_part_of_another_is_the_one_that_would_be_made(weights: list[float], subsets: list[set[int]]) -> None:
+    states = tuple(TargetState() for _ in weights)
+    names = {state: f"目标/{index}" for index, state in enumerate(states)}
+    usual = sum(weights) / len(weights)
+    policy = BoundedHash(names, 1.25, usual)
+    for subset in subsets:
+        those = [index for index in range(len(states)) if index in subset] or [0]
+        some, theirs = tuple(states[index] for index in those), tuple(weights[index] for index in those)
+        policy.pick(some, theirs, 0.5, 0.0)
+        assert policy._rings[some, theirs] == ring([names[state] for state in some], theirs, usual)
+    assert len(policy._rings) <= 8
+
+
+def test_the_widest_ring_is_kept_for_others_are_parts_of_it() -> None:
+    states = tuple(TargetState() for _ in range(12))
+    policy = BoundedHash({state: str(index) for index, state in enumerate(states)}, 1.25, 1.0)
+    for out in range(-1, 12):
+        some = tuple(state for index, state in enumerate(states) if index != out)
+        policy.pick(some, (1.0,) * len(some), 0.5, 0.0)
+    assert (states, (1.0,) * 12) in policy._rings
 
 
 def test_the_checks_find_a_policy_that_touches() -> None:

@@ -38,6 +38,32 @@ def test_more_than_500_requests_a_second_with_a_fresh_vector_are_hot_down_to_400
     assert grades.tick(80.0) == [Change("a", "hot", "warm", "399 requests a second")]
 
 
+def test_the_first_seconds_of_a_start_and_a_clock_that_goes_back_make_nobody_hot() -> None:
+    grades = graded("a")
+    grades.renewed("a", 0.0)
+    total = flow(grades, "a", 5000.0, 0.0, 2)
+    assert grades.tick(2.0) == []
+    grades.counted("a", total + 1e6, 2.0)
+    grades.counted("a", total + 2e6, 1.0)
+    for now in (2.0, 1.0, 0.0, -5.0):
+        assert grades.tick(now) == []
+        standing = grades.standing("a", now)
+        assert standing is not None
+        assert standing.grade == "warm"
+    flow(grades, "a", 5000.0, 2.0, 6, total + 2e6)
+    assert [change.after for change in grades.tick(8.0)] == ["hot"]
+
+
+def test_the_clock_may_leap_and_nobody_is_cold_for_a_time_in_which_nobody_asked() -> None:
+    grades = graded("a")
+    for leap in (HOUR, DAY, 30 * DAY, 3650 * DAY):
+        grades.counted("a", 7.0, leap)
+        assert grades.tick(leap) == []
+    standing = grades.standing("a", 3650 * DAY)
+    assert standing is not None
+    assert (standing.grade, standing.best_cosine) == ("warm", None)
+
+
 def test_a_vector_older_than_an_hour_makes_nobody_hot() -> None:
     grades = graded("a")
     flow(grades, "a", 900.0, 0.0, 10)

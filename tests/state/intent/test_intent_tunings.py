@@ -53,5 +53,9 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "tuning-w.json").write_text('{"safe": "high"}')
     with pytest.raises(SitsError, match=r"tuning-w.json: .*safe"):
         find(tmp_path, "m", "w", built_in=False)
+    for file, built_in in (("tuning-w.json", False), ("tuning.json", True)):
+        (tmp_path / file).write_text('{"deep": ' + '{"more": ' * 100_000)
+        with pytest.raises(SitsError, match=rf"{file}: maximum recursion depth"):
+            find(tmp_path, "m", "w", built_in=built_in)
     with pytest.raises(SitsError, match="No such file"):
         read(tmp_path / "none.json")

@@ -206,16 +206,25 @@ def test_answers_of_eureka_become_cards(body: str, found: list[ServiceCard]) -> 
         pytest.param(consul.cards, b"<html>502</html>", "no answer of Consul: it is not JSON", id="consul: a proxy's page"),
         pytest.param(consul.cards, b"", "it is not JSON", id="consul: nothing"),
         pytest.param(consul.cards, b"7", "neither a list of instances nor an object", id="consul: a number"),
-        pytest.param(consul.cards, b'{"a": ["b", 7]}', "Expected `str`, got `int`", id="consul: a tag that is a number"),
-        pytest.param(consul.cards, b'[{"Node": {}}]', "missing required field `Service`", id="consul: no service"),
-        pytest.param(consul.cards, b'[{"ServiceName": "a", "ServicePort": "x"}]', "Expected `int`", id="consul: port of letters"),
+        pytest.param(
+            consul.cards, b'{"x": [], "a": ["b", 7]}', "'a': Expected `str`, got `int`", id="consul: a tag that is a number"
+        ),
+        pytest.param(
+            consul.cards, b'[{"Node": {}, "Service": {"Service": "pay", "Port": "x"}}]', "'pay': Expected `int`, got `str`",
+            id="consul: the port of an instance",
+        ),
+        pytest.param(consul.cards, b'{"id-1": {"Service": 7}}', "'id-1': Expected `str`", id="consul: an agent's service"),
+        pytest.param(consul.cards, b'[{"Node": {}}]', "instance 1: Object missing required", id="consul: no service"),
+        pytest.param(
+            consul.cards, b'[{"ServiceName": "a", "ServicePort": "x"}]', "'a': Expected `int`", id="consul: port of letters"
+        ),
         pytest.param(consul.cards, b'{"": []}', "'' is no name of a service", id="consul: an empty name"),
         pytest.param(consul.cards, b'{"a\\u0000b": []}', "is no name of a service", id="consul: NUL in a name"),
         pytest.param(consul.cards, b"[" * 100_000, "it is not JSON", id="consul: very deep"),
         pytest.param(consul.cards, "{\"é\": []}".encode("latin-1"), "it is not JSON", id="consul: not UTF-8"),
         pytest.param(eureka.cards, b"[]", "it is no object", id="eureka: a list"),
         pytest.param(eureka.cards, b"{}", "neither `applications` nor `application`", id="eureka: nothing in it"),
-        pytest.param(eureka.cards, b'{"application": [{}]}', "an application has no name", id="eureka: no name"),
+        pytest.param(eureka.cards, b'{"application": [{"name": "A"}, {}]}', "application 2 has no name", id="eureka: no name"),
         pytest.param(eureka.cards, b'{"application": {"name": "A", "instance": [7]}}', "an instance of A is no object", id="7"),
         pytest.param(eureka.cards, b'{"application": {"name": "A", "instance": [{}]}}', "has no status", id="eureka: no status"),
         pytest.param(eureka.cards, b"<applications><application>", "it is not XML", id="eureka: cut"),

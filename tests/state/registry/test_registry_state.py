@@ -65,6 +65,45 @@ def test_vectors_of_two_embedders_are_never_compared(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("there", "new", "gone"),
+    [
+        pytest.param("abcd", "", None, id="nothing: all would go"),
+        pytest.param("a", "", None, id="nothing, of one"),
+        pytest.param("a", "b", None, id="another, of one"),
+        pytest.param("abcd", "dxyz", None, id="as many, and three of four are others"),
+        pytest.param("abcd", "cd", 2, id="half may go"),
+        pytest.param("abcde", "abcdef", 0, id="one more"),
+        pytest.param("", "", 0, id="nothing where nothing was"),
+        pytest.param("", "abc", 0, id="the first import"),
+    ],
+)
+def test_what_would_remove_more_than_half_is_refused_with_figures_until_it_is_meant(
+    there: str, new: str, gone: int | None, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        store = await open_store("sqlite", tmp_path)
+        entries = Entries(store)
+        before, after = ([ServiceCard(name, origin="consul") for name in listed] for listed in (there, new))
+        mail = ServiceCard("MAIL", origin="eureka")
+        await entries.replace("eureka", [mail])
+        await entries.replace("consul", before)
+        if gone is None:
+            with pytest.raises(SitsError) as caught:
+                await entries.replace("consul", after)
+            removed = len(set(there) - set(new))
+            assert (caught.value.code, caught.value.param) == (Code.CONFLICT, "allow_removal")
+            assert caught.value.message.startswith(f"{removed} of the {len(there)} entries that came from consul")
+            assert await entries.all() == [*before, mail]
+            assert await entries.replace("consul", after, allow_removal=True) == removed
+        else:
+            assert await entries.replace("consul", after) == gone
+        assert await entries.all() == [*after, mail]
+        await store.aclose()
+
+    asyncio.run(story())
+
+
 def test_entries_are_replaced_origin_by_origin(tmp_path: Path) -> None:
     async def story() -> None:
         store = await open_store("sqlite", tmp_path)
@@ -76,7 +115,7 @@ def test_entries_are_replaced_origin_by_origin(tmp_path: Path) -> None:
         assert await entries.replace("consul", [pay]) == 1
         await store.commit([Put(f"{PREFIX}consul/broken", b"{")])
         assert await Entries(store).all() == [pay, mail]
-        assert await entries.replace("consul", []) == 2
+        assert await entries.replace("consul", [], allow_removal=True) == 2
         assert await entries.all() == [mail]
         with pytest.raises(SitsError) as caught:
             await entries.replace("consul", [pay] * (MOST_ENTRIES + 1))

@@ -19,7 +19,7 @@ from sits.inner.estimate import ask_tokens
 from sits.resources.context import FrameSpec, TokenizerSpec
 from sits.state.tokens.base import Count
 from sits.state.tokens.kept import Kept, digest_of
-from sits.state.tokens.tokens import REST_SECONDS, Tokens
+from sits.state.tokens.tokens import REST_SECONDS, TOLD_SECONDS, Tokens
 
 HELLO = ask_of(("user", "Hello world"))
 UNBELIEVED = "estimate: m says that a prompt has less than no tokens, or more than 1099511627776 (count)"
@@ -149,6 +149,29 @@ def test_plain_texts_are_counted_without_anything_around_them() -> None:
         assert server.asked[1:] == [("/tokenize", {"model": "m", "prompt": "a b c"})]
 
     inside(story)
+
+
+def test_the_log_says_once_in_a_while_of_a_model_that_its_tokens_are_estimated_and_how_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    servers = {name: Scripted(tokenize=SitsError(Code.UPSTREAM_UNREACHABLE, f"nobody is at {name}")) for name in "mn"}
+
+    async def story(tokens: Tokens, now: list[float]) -> None:
+        for _ in range(50):
+            for name, server in servers.items():
+                await tokens.count(target_of(name, server, "vllm", endpoint="http://m"), HELLO)
+            now[0] += 1.0
+        now[0] = TOLD_SECONDS + REST_SECONDS
+        await tokens.count(target_of("m", servers["m"], "vllm", endpoint="http://m"), HELLO)
+        assert tokens.estimates == 101
+
+    with caplog.at_level("INFO", "sits.gateway"):
+        inside(story)
+    assert [record.getMessage() for record in caplog.records if "estimated" in record.getMessage()] == [
+        "m: tokens are estimated: nobody is at m",
+        "n: tokens are estimated: nobody is at n",
+        "m: tokens are estimated, 49 times since this was last said: nobody is at m",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,11 @@ class Job:
             self.rows += embed(self.texts[begin:end], self.query)
         except OSError as error:
             self.error = error
+        except Exception as error:
+            # A defect, or no memory. It ends this request, and not the thread that works for all others.
+            self.error = OSError(f"the texts cannot be embedded: {error!r}")
+        if self.error is None and len(self.rows) != end:
+            self.error = OSError(f"{end - begin} texts have {len(self.rows) - begin} embeddings")
 
 
 class Line:

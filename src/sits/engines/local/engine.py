@@ -11,7 +11,8 @@ import msgspec
 
 from sits.engines.base import Call, Deadlines, Engine, Headers, Outgoing, Reply
 from sits.engines.local.plans import Plan, plan
-from sits.engines.local.residents import LocalModels, Resident, Status
+from sits.engines.local.resident import Resident, Status
+from sits.engines.local.residents import LocalModels
 from sits.engines.local.whole import Quiet, Whole
 from sits.engines.local.whole import asked as cancellable
 from sits.engines.vitals.signs import Vitals

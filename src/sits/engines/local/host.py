@@ -6,7 +6,7 @@ After that it serves until
     its stdin closes     whoever started it is gone, however that happened
     SIGTERM              at once
     LEAVE                when no request is in hand, else the signal is ignored
-    `asleep_seconds`     have passed since it fell asleep
+    `asleep_seconds`     have passed since it fell asleep, or was last asked to rest
 
 and it falls asleep, which gives its memory back but for what it takes to answer at once again, or leaves where it cannot, on
 
@@ -102,6 +102,8 @@ class _Life:
         """Do what is asked of an idle model, or is time; False when it is to end."""
         idle = time.monotonic() - self._since
         if self._said.state == "asleep":
+            if asked == REST:
+                self._since, idle = time.monotonic(), 0.0
             ends, rests = asked == LEAVE or idle >= self._spec.asleep_seconds, False
         else:
             late = self._spec.unload_after is not None and idle >= self._spec.unload_after

@@ -99,4 +99,8 @@ def estimate(wanted: Plan, weights: Path) -> memory.Needs:
         raise SitsError(Code.MODEL_UNAVAILABLE, f"{wanted.name}: {weights.name} cannot be read as GGUF: {error}") from error
     batch = max(memory.EMBEDDING_BATCH, wanted.context) if wanted.embedding else memory.BATCH
     prefixes = 0 if wanted.embedding else wanted.prefixes_mib * memory.MIB
-    return memory.estimate(header, size, context=wanted.context, slots=wanted.slots, batch=batch, prefixes=prefixes)
+    try:
+        return memory.estimate(header, size, context=wanted.context, slots=wanted.slots, batch=batch, prefixes=prefixes)
+    except (ValueError, OverflowError) as error:
+        message = f"{wanted.name}: {weights.name} has a figure in its header that cannot be one: {error}"
+        raise SitsError(Code.MODEL_UNAVAILABLE, message) from error

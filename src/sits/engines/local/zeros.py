@@ -41,7 +41,8 @@ def give_zeros_back() -> int:
     libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     given = 0
-    for first, last in list(_anonymous(Path("/proc/self/maps").read_text("ascii").splitlines())):
+    # Files have names in any encoding; of odd characters only line ends are written as `\012`.
+    for first, last in list(_anonymous(Path("/proc/self/maps").read_bytes().split(b"\n"))):
         for begin, end in _zeros(libc, first, last):
             if libc.madvise(begin, end - begin, _MADV_DONTNEED) != 0:
                 raise OSError(ctypes.get_errno(), "madvise")
@@ -56,17 +57,19 @@ def trim() -> None:
         found(0)
 
 
-def _anonymous(lines: list[str]) -> Iterator[tuple[int, int]]:
+def _anonymous(lines: list[bytes]) -> Iterator[tuple[int, int]]:
     """Where private memory without a name lies that may be written and is no stack: `START-END rw-p OFFSET DEV INODE`."""
     guard = 0
     for line in lines:
         fields = line.split()
-        first, last = (int(part, 16) for part in fields[0].split("-"))
-        if len(fields) == 5 and fields[1] == "rw-p" and fields[4] == "0":
+        if len(fields) < 5:
+            continue  # behind the last line end
+        first, last = (int(part, 16) for part in fields[0].split(b"-"))
+        if len(fields) == 5 and fields[1] == b"rw-p" and fields[4] == b"0":
             stack = first == guard and last - first <= _STACK
             if last - first >= _LEAST and not stack:
                 yield first, last
-        guard = last if fields[1].startswith("---") else 0
+        guard = last if fields[1].startswith(b"---") else 0
 
 
 def _zeros(libc: ctypes.CDLL, first: int, last: int) -> Iterator[tuple[int, int]]:

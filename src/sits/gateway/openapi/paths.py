@@ -212,8 +212,8 @@ PAGED = (
     ),
     Paged(
         "PUT", "/v1/registry/entries", "importServices", "models",
-        "What another registry has, in place of what it had; an empty list forgets it.", "admin", "ServicesImported",
-        own={400: (Code.INVALID_REQUEST,), 503: (Code.STATE_UNAVAILABLE,)}, request="ServiceImport",
+        "What another registry has, in place of what it had.", "admin", "ServicesImported",
+        own={400: (Code.INVALID_REQUEST,), 409: (Code.CONFLICT,), 503: (Code.STATE_UNAVAILABLE,)}, request="ServiceImport",
         examples={"of Consul": registry.IMPORT}, answered={"origin": "consul", "entries": 1, "removed": 0},
     ),
     Paged("GET", "/healthz", "health", "operations", "The process lives.", "open", "Health"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sits.engines.local.child import attach
 from sits.engines.local.lease import idle_since, living
-from sits.engines.local.residents import LEAVE_SECONDS
+from sits.engines.local.machine import LEAVE_SECONDS
 
 _log = logging.getLogger("sits.local")
 

@@ -13,6 +13,7 @@ from typing import Any
 from sits.routing.plugins.closely import FINE, USELESS, closely, no_score, no_sift, sift
 from sits.routing.plugins.fence import MOST_WORDS, Fence, dispose, shown
 from sits.routing.plugins.limits import Alarm
+from sits.routing.scheduling.away import Away
 from sits.routing.scheduling.base import Candidate, Facts, Filter, Score
 from sits.routing.scheduling.scale import normalised
 
@@ -27,7 +28,7 @@ _PLAIN: frozenset[type] = frozenset((str, bytes, int, float, bool, type(None)))
 class FencedFilter(Filter):
     """Asks the plugin about all candidates at once, so that it counts for all of them or for none."""
 
-    __slots__ = ("_alarm", "_candidates", "_hard", "_unmade", "_verdicts", "fence", "plugin")
+    __slots__ = ("_alarm", "_candidates", "_hard", "_unmade", "_verdicts", "fence", "plugin", "quiet")
 
     def __init__(
         self, plugin: Filter | None, candidates: Sequence[Candidate], fence: Fence, strict: bool = True, unmade: str = ""
@@ -42,17 +43,24 @@ class FencedFilter(Filter):
         self._hard: float = fence.limits.hard
         self._candidates: tuple[Candidate, ...] = tuple(candidates)
         self._verdicts: Sequence[str] = ()
+        self.quiet: bool = False
+        """Whether it could not be asked the last time."""
 
     @property
     def silent(self) -> str:
         """Why it takes no part just now; empty where it does."""
         return _silent(self._unmade, self.fence)
 
+    def away(self, facts: Facts) -> Away:
+        """Why it said nothing of this request."""
+        return _away(self.fence, self.silent, facts)
+
     def asks(self, facts: Facts) -> bool:
         """Whether it leaves out anybody: `keep` has the verdicts of the last call."""
         fence, plugin = self.fence, self.plugin
         clock = fence.clock
         begun = clock()
+        self.quiet = True
         if plugin is None or (fence.out and not fence.open(begun)):
             return False
         state = FINE
@@ -77,6 +85,7 @@ class FencedFilter(Filter):
                 fence.trouble("nonsense", _verdicts_wrong(said))
             return False
         self._verdicts = said
+        self.quiet = False
         if state == FINE:
             fence.well(took)
         return words != ""
@@ -90,7 +99,8 @@ class FencedScore(Score):
     """Scales what the plugin says itself: it is the only one that knows how to say nothing."""
 
     __slots__ = (
-        "_alarm", "_candidates", "_hard", "_held", "_lost", "_none", "_owed", "_scale", "_score", "_unmade", "fence", "plugin",
+        "_alarm", "_candidates", "_hard", "_held", "_lost", "_owed", "_scale", "_score", "_unmade", "fence", "nothing",
+        "plugin",
     )  # fmt: skip
 
     def __init__(
@@ -113,7 +123,8 @@ class FencedScore(Score):
         self._alarm: Alarm = fence.alarm
         self._hard: float = fence.limits.hard
         self._candidates: tuple[Candidate, ...] = tuple(candidates)
-        self._none: list[float] = [0.0] * len(candidates)
+        self.nothing: list[float] = [0.0] * len(candidates)
+        """What it gives when it says nothing: this very list, so that it is told from points of 0."""
         self._lost: bool = False
         self._score: Callable[..., Any] | None = None if plugin is None else getattr(plugin, "score", None)
         self._held: list[int] = [0] * len(candidates)
@@ -124,12 +135,16 @@ class FencedScore(Score):
         """Why it takes no part just now; empty where it does."""
         return _silent(self._unmade, self.fence)
 
+    def away(self, facts: Facts) -> Away:
+        """Why it said nothing of this request."""
+        return _away(self.fence, self.silent, facts)
+
     def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
         fence = self.fence
         clock = fence.clock
         begun = clock()
         if self._score is None or self._lost or (fence.out and not fence.open(begun)):
-            return self._none
+            return self.nothing
         if self._owed:
             self._settle()
         state = FINE
@@ -138,13 +153,13 @@ class FencedScore(Score):
         if due <= 0:
             state, said, took = closely(fence, no_score, facts, self._candidates, self._score)
             if state == USELESS:
-                return self._none
+                return self.nothing
         else:
             try:
                 said = self._alarm.call(self._hard, self._score, facts, self._candidates)
             except BaseException as error:
                 fence.failed(error, clock() - begun)
-                return self._none
+                return self.nothing
             took = clock() - begun
         given = self._given(said, due <= 0, facts.kept)
         if given is None:
@@ -152,7 +167,7 @@ class FencedScore(Score):
                 fence.took(took)
                 fence.trouble("nonsense", self._wrong(said))
             dispose(said)
-            return self._none
+            return self.nothing
         if state == FINE:
             fence.well(took)
         return given
@@ -315,6 +330,13 @@ class FencedFacetsHolder(FencedFacets):
 
 def _silent(unmade: str, fence: Fence) -> str:
     return unmade or (f"is fenced off: {fence.why}" if fence.out else "")
+
+
+def _away(fence: Fence, silent: str, facts: Facts) -> Away:
+    """Why it said nothing, and since when where that is longer than this request. Fences and facts go by the same clock."""
+    known = fence.out and facts.wall > 0.0
+    since = facts.wall - (facts.now - fence.since) if known else 0.0
+    return Away(fence.kind, fence.name, silent or fence.why or "gave no answer that can be used", since)
 
 
 def _joined(said: Any) -> str:

@@ -22,6 +22,8 @@ POOLS: Mapping[str, str] = {"hot": "accelerator", "warm": "default", "cold": "cp
 """Grade -> the label of the pool that a service of it belongs in."""
 SLOTS = 24
 """Parts of `cold_seconds` that are kept: hours, of a day."""
+SEEN = 0.8
+"""Of the window, how much must have been watched before a service is hot: the first second of a start is no rate yet."""
 SAMPLES = 64
 """Readings of a counter within the window, at the most."""
 
@@ -148,7 +150,7 @@ class Grades:
         rules, qps = self.rules, self._qps(row, now)
         least = rules.hot_qps * (rules.keep if row.grade == "hot" else 1.0)
         fresh = row.renewed is not None and now - row.renewed <= rules.renew_seconds
-        if qps > least and fresh:
+        if qps > least and fresh and (row.grade == "hot" or self._watched(row, now) >= SEEN * rules.window_seconds):
             return "hot", f"{qps:.0f} requests a second"
         if qps > least and row.grade == "hot":
             return "warm", f"its vector was not renewed for {rules.renew_seconds:g} s"
@@ -167,8 +169,12 @@ class Grades:
             readings.popleft()
         if len(readings) < 2:
             return 0.0
-        (begun, first), (_, last) = readings[0], readings[-1]
-        return (last - first) / max(now - begun, 1e-9)
+        seconds = self._watched(row, now)
+        return (readings[-1][1] - readings[0][1]) / seconds if seconds > 0.0 else 0.0
+
+    def _watched(self, row: _Row, now: float) -> float:
+        """Seconds since the oldest reading; not above 0 where a clock stands still or goes back, which is no rate."""
+        return now - row.readings[0][0] if row.readings else 0.0
 
     def _quiet(self, row: _Row, now: float) -> bool:
         requests = sum(slot.requests for slot in self._recent(row.slots, now))

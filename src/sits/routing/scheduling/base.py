@@ -17,6 +17,7 @@ from sits.resources.kinds import Model
 from sits.routing.beginnings import Reading
 from sits.routing.compiling import mypyc_attr
 from sits.routing.policies.state import TargetState
+from sits.routing.rule_watch import Unmet
 from sits.routing.scheduling.seen import CostSeen, LatencySeen
 
 Varies = Literal["never", "tick", "request"]
@@ -69,6 +70,7 @@ class Facts:
         "needs",
         "now",
         "operation",
+        "passed",
         "place",
         "pool",
         "priority",
@@ -76,6 +78,7 @@ class Facts:
         "reading",
         "region",
         "requested",
+        "ring",
         "session",
         "sieved",
         "stage",
@@ -135,10 +138,14 @@ class Facts:
         """Unix seconds."""
         self.place: float = -1.0
         """Its place on the ring of policy `hash`, where recorded traffic brings it along; below 0: to be worked out."""
+        self.ring: str = ""
+        """By what that was worked out: session, key, header, model, prefix, or chance; empty where it was not."""
         self.reading: Reading | None = None
         """Who has read how much of its prompt, where its route goes by that."""
         self.beginnings: list[int] | None = None
         """Digests of how the body begins, once somebody has asked for them (`sits.routing.scheduling.affinity`)."""
+        self.passed: tuple[tuple[str, tuple[Unmet, ...]], ...] = ()
+        """Rules that it is one of and that did not count, because of what does not hold of their targets."""
         self.pool: Any = None
         """The pool that it was decided on by last, and what was decided, also where nobody may answer: for whoever records it."""
         self.sieved: Any = None

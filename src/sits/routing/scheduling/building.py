@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from sits.resources.kinds import RouteSpec
 from sits.resources.problem import did_you_mean, quoted
+from sits.routing.scheduling.away import Away
 from sits.routing.scheduling.base import Candidate, Filter, Made, Score
 from sits.routing.scheduling.builtin import ALWAYS, FILTERS, SCORES, MakeFilter, MakeScore
 from sits.routing.scheduling.scheduler import Scheduler, Weighed
@@ -28,11 +29,13 @@ def build(
     latencies: LatencySeen | None = None,
     before: Scheduler | None = None,
     also: Sequence[Filter] = (),
+    away: Sequence[Away] = (),
 ) -> Scheduler:
     """The scheduler of a route, or of one of its rules, for these candidates.
 
     `filters` and `scores` are all that there are, those of plugins with the built-in ones. What the scores of the scheduler
-    `before` have learned goes on. Filters in `also` are made already. The candidates' capabilities must be there already.
+    `before` have learned goes on. Filters in `also` are made already; what is `away` is declared and not
+    there, and not in `spec`. The candidates' capabilities must be there already.
 
     Raises:
         ValueError: one is not known, or cannot use its settings; the message says which.
@@ -50,7 +53,7 @@ def build(
         else:
             _one("filter", use.name, FILTERS, made(use.settings))  # its settings are read, for there are none
     weighed = [Weighed(_one("score", use.name, scores, made(use.settings)), use.weight) for use in spec.scores]
-    return Scheduler(candidates, sieves, weighed, spec.explore)
+    return Scheduler(candidates, sieves, weighed, spec.explore, away)
 
 
 def _one(what: str, name: str, known: Mapping[str, Callable[[Made], T]], made: Made) -> T:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from sits.routing.scheduling.away import Away
 from sits.routing.scheduling.base import BEST, TICK, Candidate, Facts, Filter, Score
 from sits.routing.scheduling.scale import normalised, scale_of
 
@@ -35,7 +36,7 @@ class Decision:
     """What was chosen and all that it came from; indices are those of the candidates of the route. Nothing in it is to be
     changed: much of it is shared with other decisions."""
 
-    __slots__ = ("by", "explored", "filtered", "kept", "order", "parts", "totals", "waived")
+    __slots__ = ("away", "by", "explored", "filtered", "kept", "order", "parts", "totals", "waived")
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Decision:
         explored: bool,
         by: Sequence[str] = (),
         waived: Sequence[str] = (),
+        away: Sequence[Away] = (),
     ) -> None:
         self.order: list[int] = order
         """Whom to ask, best first; empty where nobody is left."""
@@ -63,6 +65,8 @@ class Decision:
         """The names of the filters, as many as `filtered`."""
         self.waived: Sequence[str] = waived
         """The names of filters that are not strict, would have left nobody, and were passed over."""
+        self.away: Sequence[Away] = away
+        """Filters and scores that are declared and said nothing."""
 
 
 class _Sieve:
@@ -134,9 +138,12 @@ class Scheduler:
 
     __slots__ = (
         "_all",
+        "_away",
         "_candidates",
         "_explore",
         "_faceted",
+        "_fenced_filters",
+        "_fenced_scores",
         "_fixed",
         "_holders",
         "_live",
@@ -152,8 +159,14 @@ class Scheduler:
     )
 
     def __init__(
-        self, candidates: Sequence[Candidate], filters: Sequence[Filter], scores: Sequence[Weighed], explore: float = 0.0
+        self,
+        candidates: Sequence[Candidate],
+        filters: Sequence[Filter],
+        scores: Sequence[Weighed],
+        explore: float = 0.0,
+        away: Sequence[Away] = (),
     ) -> None:
+        """`away` are those that are declared and not there."""
         self._candidates: list[Candidate] = list(candidates)
         weights = [one.weight for one in candidates]
         self._weights: list[float] = [] if len(set(weights)) < 2 else weights
@@ -179,6 +192,12 @@ class Scheduler:
         self._all: list[int] = list(range(len(candidates)))
         self._tick: int = 0
         self._until: float = -1e300
+        self._away: Sequence[Away] = away
+        self._fenced_filters: list[Any] = [one for one in filters if hasattr(one, "quiet")]
+        self._fenced_scores: list[tuple[int, Any, Any]] = [
+            (at, use.score, _of(use.score, "nothing")) for at, use in enumerate(self._uses()) if hasattr(use.score, "nothing")
+        ]
+        """With their places among the parts, and the very list by which each says nothing."""
 
     def recalled(self, filter_of: Callable[[Filter], Filter], score_of: Callable[[Score], Score]) -> Scheduler:
         """The same with other filters and scores in the place of each: a replay has ones that are told what was said. The order
@@ -241,7 +260,8 @@ class Scheduler:
                 sums = [before + share * more for before, more in zip(sums, given, strict=True)]
                 parts.append((use.name, use.weight, given))
         order, explored = self._order(facts.draw, kept, sums)
-        return Decision(order, kept, filtered, sums, parts, explored, by, waived)
+        away = self._away if not self._fenced_filters and not self._fenced_scores else self._silent(facts, parts)
+        return Decision(order, kept, filtered, sums, parts, explored, by, waived, away)
 
     def reserve(self, facts: Facts, candidate: Candidate) -> None:
         """The candidate is being asked."""
@@ -263,6 +283,17 @@ class Scheduler:
         ties = counted.count(best)
         each = self._explore / len(kept)
         return [each + ((1.0 - self._explore) / ties if one == best else 0.0) for one in counted]
+
+    def _silent(self, facts: Facts, parts: list[Part]) -> Sequence[Away]:
+        """Who said nothing. Where all plugins spoke, nothing is made for it."""
+        found: list[Away] = []
+        for sieve in self._fenced_filters:
+            if sieve.quiet:
+                found.append(sieve.away(facts))
+        for at, score, nothing in self._fenced_scores:
+            if parts[at][2] is nothing:
+                found.append(score.away(facts))
+        return (*self._away, *found) if found else self._away
 
     def _sift(
         self,

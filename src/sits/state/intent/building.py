@@ -102,7 +102,7 @@ def load_tuning(path: Path) -> Tuning:
         raise SitsError(Code.INVALID_REQUEST, f"{path}: {error.strerror}") from error
     try:
         return msgspec.json.decode(raw, type=Tuning)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise SitsError(Code.INVALID_REQUEST, f"{path}: {error}; `sits intent tune --use` writes it anew") from error
 
 

@@ -130,8 +130,9 @@ class Pulse:
         return self.why
 
     def error(self, now: float) -> SitsError:
-        """What whoever needs it is told while it is left alone."""
-        return SitsError(Code.MODEL_UNAVAILABLE, self.said(now))
+        """What whoever needs it is told while it is left alone, or when its answer is not waited for because another one is to be
+        asked from now on."""
+        return SitsError(Code.MODEL_UNAVAILABLE, self.said(now) or f"the answer of {self.name} is not waited for any more")
 
     def _silent(self, now: float) -> bool:
         return self._asked > 0 and now - self._heard_at >= min(max(SILENT, TIMES * self._took), LONGEST_SILENCE)

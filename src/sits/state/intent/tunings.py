@@ -54,7 +54,7 @@ def read(path: Path) -> Kept:
         return msgspec.json.decode(path.read_bytes(), type=Kept)
     except OSError as error:
         raise SitsError(Code.INVALID_REQUEST, f"{path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise SitsError(Code.INVALID_REQUEST, f"{path}: {error}; `sits intent tune --use` writes it anew") from error
 
 

@@ -28,6 +28,8 @@ LOAD = 1.0
 LOAD_INSTALLED = 10.0
 """Seconds for one that is installed, which may bring a library along."""
 MOST_FILES = 64
+MOST_GONE = 256
+"""Of so many it is known since when they are away."""
 POLL = 2.0
 Key = tuple[Kind, str]
 
@@ -103,6 +105,8 @@ class Plugins:
         self._in_force: dict[Key, _InForce] = {}
         self._refused: list[tuple[_Source, Offered, str]] = []
         self._folder_problem = ""
+        self._gone: dict[Key, float] = {}
+        """Since when those are away that were there before; of the newest of them."""
         self.strict: bool = True
         """Whether settings that a plugin cannot use are a reason to refuse a configuration; not where there is none yet."""
         self.generation: int = 0
@@ -219,13 +223,23 @@ class Plugins:
         """Empty where this name is there, built in or of a plugin; else the words for a problem of the route that wants it."""
         if name in self._builtin.get(kind, ()) or (kind, name) in self._in_force:
             return ""
+        why = self._why_gone(kind, name)
+        return f"{kind} {name} is not there, the route goes on without it{': ' + why if why else ''}"
+
+    def away(self, kind: Kind, name: str) -> tuple[str, float]:
+        """Of one that is not there: why, in words that go on from its name, and since when in unix seconds; 0 where it was not
+        there before either."""
+        why = self._why_gone(kind, name)
+        return f"is not there{': ' + why if why else ''}", self._gone.get((kind, name), 0.0)
+
+    def _why_gone(self, kind: Kind, name: str) -> str:
         for source in (*self._installed, *self._files.values()):
             if source.problem and _name_of(source).replace("_", "-") == name.replace("_", "-"):
-                return f"{kind} {name} is not there, the route goes on without it: {source.where} {source.problem}"
+                return f"{source.where} {source.problem}"
         for source, offered, why in self._refused:
             if (offered.kind, offered.name) == (kind, name):
-                return f"{kind} {name} is not there, the route goes on without it: {source.where} {why}"
-        return f"{kind} {name} is not there, the route goes on without it"
+                return f"{source.where} {why}"
+        return ""
 
     def status(self) -> list[dict[str, Any]]:
         """A row for each plugin, and for each file or entry point that has none in force."""
@@ -358,12 +372,24 @@ class Plugins:
         if list(now.items()) == list(before.items()):
             return False
         self._in_force = now
+        self._mark_gone(before, now)
         self.filters = {name: self._filter(one) for (kind, name), one in now.items() if kind == "filter"}
         self.scores = {name: self._score(one) for (kind, name), one in now.items() if kind == "score"}
         self.generation += 1
         if self._changed is not None:
             self._changed()
         return True
+
+    def _mark_gone(self, before: Mapping[Key, _InForce], now: Mapping[Key, _InForce]) -> None:
+        """Note when those went that are not there any more."""
+        for key in now:
+            self._gone.pop(key, None)
+        wall = self._wall()
+        for key in before:
+            if key not in now:
+                self._gone[key] = wall
+        while len(self._gone) > MOST_GONE:
+            del self._gone[next(iter(self._gone))]
 
     def _fence(self, one: Offered) -> Fence:
         return Fence(one.kind, one.name, self._clock, self._limits, self._alarm, self._footprint, self._heard)

@@ -8,7 +8,7 @@ proxies, gateways and Consul itself are no services that anybody looks for.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from sits.state.registry.imported import Instance, checked, document, entry, unr
 
 WHOSE = "Consul"
 OWN = "consul"
+T = TypeVar("T")
 SECURE = ("https", "tls", "secure")
 
 
@@ -66,16 +67,12 @@ def cards(body: bytes) -> list[ServiceCard]:
         SitsError: `invalid_request`: it is none of the answers above; `request_too_large`.
     """
     value = document(body, WHOSE)
-    try:
-        if isinstance(value, list):
-            return _of(_instances(value))
-        if isinstance(value, dict):
-            if all(isinstance(one, list) for one in value.values()):
-                named = msgspec.convert(value, dict[str, list[str]])
-                return _of((name, tags, {}, None) for name, tags in named.items())
-            return _of(_one(each, None) for each in msgspec.convert(value, dict[str, _Service]).values())
-    except msgspec.ValidationError as error:
-        raise unreadable(WHOSE, str(error)) from error
+    if isinstance(value, list):
+        return _of(_instances(value))
+    if isinstance(value, dict):
+        if all(isinstance(one, list) for one in value.values()):
+            return _of((name, _typed(tags, list[str], name), {}, None) for name, tags in value.items())
+        return _of(_one(_typed(each, _Service, id), None) for id, each in value.items())
     raise unreadable(WHOSE, "neither a list of instances nor an object of services")
 
 
@@ -83,9 +80,9 @@ _Row = tuple[str, Iterable[str], dict[str, str], Instance | None]
 
 
 def _instances(value: list[Any]) -> Iterable[_Row]:
-    for each in value:
+    for number, each in enumerate(value, 1):
         if isinstance(each, dict) and "ServiceName" in each:
-            listed = msgspec.convert(each, _Listed)
+            listed = _typed(each, _Listed, each["ServiceName"], number)
             service = _Service(
                 listed.service_name,
                 listed.service_kind,
@@ -96,12 +93,26 @@ def _instances(value: list[Any]) -> Iterable[_Row]:
             )
             yield _one(service, None)
             continue
-        healthy = msgspec.convert(each, _Healthy)
+        inner = each.get("Service") if isinstance(each, dict) else None
+        healthy = _typed(each, _Healthy, inner.get("Service") if isinstance(inner, dict) else None, number)
         service = healthy.service
         if not service.address:
             service.address = healthy.node.address
         # A check that warns is no reason to leave an instance out: Consul does not either.
         yield _one(service, all(check.status in ("passing", "warning") for check in healthy.checks))
+
+
+def _typed(value: Any, kind: type[T], name: object, number: int = 0) -> T:
+    """The value as what it should be.
+
+    Raises:
+        SitsError: `invalid_request`: it is not, and of which service it is, or the how maniest instance.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        who = repr(name[:80]) if isinstance(name, str) else f"instance {number}"
+        raise unreadable(WHOSE, f"{who}: {error}") from error
 
 
 def _one(service: _Service, healthy: bool | None) -> _Row:

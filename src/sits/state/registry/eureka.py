@@ -32,12 +32,12 @@ def cards(body: bytes) -> list[ServiceCard]:
         listed = _many(value["application"])
     else:
         raise unreadable(WHOSE, "neither `applications` nor `application` is in it")
-    return checked([_application(one) for one in listed], WHOSE)
+    return checked([_application(one, number) for number, one in enumerate(listed, 1)], WHOSE)
 
 
-def _application(value: Any) -> ServiceCard:
+def _application(value: Any, number: int) -> ServiceCard:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise unreadable(WHOSE, "an application has no name")
+        raise unreadable(WHOSE, f"application {number} has no name")
     name, instances, meta, tags = value["name"], [], {}, []
     for each in _many(value.get("instance")):
         if not isinstance(each, dict):
