@@ -268,6 +268,18 @@ def test_a_worker_that_died_while_it_wrote_costs_a_version_and_no_agreement(tmp_
     assert [one(digest(3)), other(digest(3)), Versions(path)(digest(3))] == [3, 3, 3]
 
 
+@pytest.mark.parametrize("more", [1, 5], ids=["shorter than before", "longer than before"])
+def test_versions_agree_when_somebody_has_removed_the_file(tmp_path: pathlib.Path, more: int) -> None:
+    path = tmp_path / "run" / "versions-1"
+    one, other = Versions(path), Versions(path)
+    for number in range(3):
+        assert one(digest(number)) == other(digest(number)) == number + 1
+    path.rename(tmp_path / "away")
+    for number in range(3, 3 + more):
+        one(digest(number))
+    assert [other(digest(2 + more)), one(digest(2 + more)), other(digest(3)), one(digest(3))] == [3 + more, 3 + more, 4, 4]
+
+
 def test_versions_of_long_ago_are_forgotten_by_all_alike(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "versions-1"
     one, other = Versions(path), Versions(path)

@@ -4,6 +4,7 @@ is well again."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import signal
@@ -429,9 +430,11 @@ def hosts() -> list[int]:
     """The processes of models that this one started."""
     found = []
     for thread in pathlib.Path("/proc/self/task").iterdir():
-        for pid in (thread / "children").read_text().split():
-            if "sits.engines.local" in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
-                found.append(int(pid))
+        # Threads and processes may end while they are looked at.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for pid in (thread / "children").read_text().split():
+                if "sits.engines.local" in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
+                    found.append(int(pid))
     return found
 
 

@@ -54,6 +54,11 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
+async def never(seconds: float) -> None:
+    """Nothing is looked at but by the test itself: its clock stands still."""
+    await asyncio.Event().wait()
+
+
 class Scene:
     """A gateway with a registry of our own before its pages; the clock and the counts are ours."""
 
@@ -82,6 +87,7 @@ class Scene:
             told=lambda event, said: self.events.append((event, said)),
             unload=unload,
             clock=lambda: self.now,
+            sleep=never,
             **given,
         )
 

@@ -277,8 +277,8 @@ by itself. A spare process, kept with everything imported but without a model, w
 MiB. One that has read the model too is what a sleeping unit is: it holds {asleep}, and is back within milliseconds. So there is
 no spare; units that are merged away sleep for as long as they are, and are unloaded only where somebody needs the memory, who
 would need that of a spare as well."""
-_SAVES = """ Documents are new for each row, and asked about at the same time. Merged, they share one unit's slots and one core;
-the saving is in what is computed, and pays in time where computing prompts is what takes the time."""
+_SAVES = """ Documents are new for each row, and asked about at the same time. Merged, they share one unit's slots and one core.
+`least-added` sends a prompt where it was read before, as far as that makes an answer quicker."""
 _RAN = """{seconds:.0f} s in all. One question a second (16 tokens of answer) the whole time, and bursts of four questions about
 documents of 120 words. The routes declare `merge: {merge}`, `split: {split}`, `holdSeconds: {hold}`,
 `policy: round-robin`, and `parkSeconds` of an hour where the unit stays loaded, 0 for the others; `freshMs` is as usual. Units

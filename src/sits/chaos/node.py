@@ -27,11 +27,9 @@ from sits.gateway.fleet import Fleet
 from sits.gateway.node import Node
 from sits.gateway.pages import Answer, Visit, json_answer
 from sits.gateway.serve import Serving, bind, run
-from sits.gateway.table import Table
 from sits.inner.errors import Code, SitsError
 from sits.resources.kinds import Model, SettingsSpec
 from sits.resources.problem import ConfigError, did_you_mean
-from sits.resources.snapshot import Snapshot
 
 LONGEST_SECONDS = 3600.0
 
@@ -73,11 +71,10 @@ class ChaosNode(Node):
         await super().start()
         self.service.wall = self.wall
 
-    def _table(self, snapshot: Snapshot) -> Table:
-        if not isinstance(self.fleet, FaultyFleet):  # before the first one is made
-            self.fleet = FaultyFleet(self.loop, self.sweep, self._data, self.turn)
-            self.fleet.faults = self.faults
-        return super()._table(snapshot)
+    def _make_fleet(self) -> Fleet:
+        fleet = FaultyFleet(self.loop, self.sweep, self._data, self.turn)
+        fleet.faults = self.faults
+        return fleet
 
     def _fill(self, admin: Admin) -> None:
         super()._fill(admin)

@@ -79,6 +79,7 @@ class Versions:
 
     def __init__(self, path: pathlib.Path | None = None) -> None:
         self._path = path
+        self._file = 0
         self._heard = 0
         self._last = 0
         self._known: dict[str, int] = {}
@@ -104,6 +105,10 @@ class Versions:
     def _hear(self, path: pathlib.Path) -> None:
         """Take in what was appended since the last time."""
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            if found.st_ino != self._file or found.st_size < self._heard:
+                # The one before was removed, by somebody who tidies up. All begin again with what is there now.
+                self._file, self._heard = found.st_ino, 0
             file.seek(self._heard)
             lines, end, _ = file.read().rpartition(b"\n")
             self._heard += len(lines) + len(end)

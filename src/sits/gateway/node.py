@@ -120,7 +120,7 @@ class Node:
         if self.figures is not None:
             self.figures.resume(self.registry, {*snapshot.names, *snapshot.models})
         self.turn = Turn(self.loop.call_soon)
-        self.fleet = Fleet(self.loop, self.sweep, self._data, self.turn)
+        self.fleet = self._make_fleet()
         self.tables = Tables(
             self.loop,
             self.fleet,
@@ -139,6 +139,10 @@ class Node:
         self.reloader.on_change(self.tables.swap)
         await self._open_pages()
         await self._begin(snapshot)
+
+    def _make_fleet(self) -> Fleet:
+        """Who makes the engines."""
+        return Fleet(self.loop, self.sweep, self._data, self.turn)
 
     async def _configure(self) -> Snapshot:
         """What is declared and registered; of the cluster, where there is one."""

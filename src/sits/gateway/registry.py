@@ -87,6 +87,7 @@ class ServiceRegistry:
         told: Callable[[str, dict[str, Any]], None],
         unload: Callable[[str], Awaitable[bool]],
         clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         vectors: Callable[[], Awaitable[Vectors]] | None = None,
     ) -> None:
         """`embedder` is the one of the configuration in force. `counts` are the requests that came for each model since the
@@ -99,6 +100,7 @@ class ServiceRegistry:
         self._told = told
         self._unload = unload
         self._clock = clock
+        self._sleep = sleep
         self._open = vectors
         self._wanted: Embedder | None = None
         self._sense: Sense | None = None
@@ -345,7 +347,7 @@ class ServiceRegistry:
         """Grade once a second; read what others imported; renew in time."""
         looked = self._clock()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await self._sleep(LOOK_SECONDS)
             now = self._clock()
             try:
                 await self._look(now, entries=now - looked >= ENTRIES_SECONDS)
