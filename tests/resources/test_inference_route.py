@@ -201,6 +201,13 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             "give a figure of at least 1e-06 and of at most 1000000000"
         ],
     ),
+    "a model that is no name": (
+        "  backends:\n    - name: [gpt4]\n  fallback:\n    backends: [claude]\n",
+        [
+            "r.yaml:8:13 spec.backends[0].model: must be text, not a list; an ASCII letter or digit, then ASCII letters, digits "
+            "and . _ : / @ -, 200 characters at the most"
+        ],
+    ),
     "an affinity to nothing": (
         "  backends: [gpt4]\n  affinity: [x]\n",
         [

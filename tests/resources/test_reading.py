@@ -48,6 +48,7 @@ TEXTS = {
     "alias without anchor": ("a: *b", ["m.yaml:1:4 alias *b has no anchor before it; write &b at the value that is meant"]),
     "alias of itself": ("a: &b [*b]", [
         "m.yaml:1:8 alias *b stands inside the value that it names; a value cannot contain itself"]),
+    "half a surrogate pair": (r'kind: "\ud800"', ["m.yaml:1:7 kind: half of a surrogate pair; write the character itself"]),
     "not finite": ("kind: .inf", [
         "m.yaml:1:7 kind: .inf is not a figure that can be used here; give a finite figure, or put it in quotes"]),
     "huge figure": ("kind: 1e999", ['m.yaml:1:7 kind: "1e999" is too large a figure; put it in quotes if text is meant']),

@@ -14,10 +14,12 @@ from sits.engines.base import Deadlines
 from sits.resources.choosing import While
 from sits.resources.kinds import Model, ModelSpec
 from sits.resources.vocabulary import Metadata
+from sits.routing.leaning import Leans
 from sits.routing.policies import POLICIES, place
 from sits.routing.pool import PREFIX, Pool, ring_place
 from sits.routing.rule_watch import FEWEST, RuleWatch
-from sits.routing.scheduling.base import Facts
+from sits.routing.scheduling.base import Candidate, Facts
+from sits.routing.scheduling.scheduler import Scheduler
 from sits.routing.target import EVERYTHING, Target
 
 
@@ -55,6 +57,37 @@ def test_only_the_keys_of_one_that_is_left_out_move_whatever_the_weights(weights
     before, after = firsts(pool), firsts(pool, left) if len(left) > 1 else [TARGETS[left[0]].name] * len(KEYS)
     moved = {was for was, now in zip(before, after, strict=True) if was != now}
     assert moved <= {TARGETS[gone % len(weights)].name}
+
+
+@given(weights=WEIGHTS, bound=st.sampled_from([1.1, 1.25, 3.0]), failing=st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_a_session_whose_server_fails_moves_once_and_comes_back(weights: list[float], bound: float, failing: int) -> None:
+    pool = Pool(list(zip(TARGETS, weights, strict=False)), "hash", bound=bound)
+    for key in KEYS[:40]:
+        order, _ = pool.simply(None, key, 0.0)
+        gone = order[: min(failing, len(order) - 1)]
+        left = [index for index, one in enumerate(pool.backends) if one not in gone]
+        # Asked in vain, then left alone: it is the same one that answers.
+        assert pool.simply(left, key, 1.0)[0] == order[len(gone) :]
+        assert pool.simply(None, key, 2.0)[0] == order
+
+
+def test_a_session_goes_on_along_the_ring_where_nobody_is_left_of_those_that_are_preferred() -> None:
+    candidates = [Candidate(index, one.name, one.model, one.state, 1.0, {}, one) for index, one in enumerate(TARGETS)]
+    pool = Pool(
+        [(one, 1.0) for one in TARGETS],
+        "hash",
+        scheduler=Scheduler(candidates, [], []),
+        candidates=candidates,
+        leans=Leans({"legal": frozenset((0, 2))}, {}),
+    )
+    plain = Pool([(one, 1.0) for one in TARGETS], "hash")
+    for key in KEYS[:40]:
+        known = facts(domain="legal", draw=key)
+        order, picked = pool.scheduled(known, frozenset())
+        assert picked.leaning == "domain legal"
+        assert order == [*plain.simply([0, 2], key, 0.0)[0], *plain.simply([1, 3, 4, 5], key, 0.0)[0]]
+        assert pool.scheduled(known, frozenset("ac"))[0] == order[2:]
 
 
 def test_only_the_keys_of_one_that_is_removed_move() -> None:

@@ -67,7 +67,7 @@ class Pushed(msgspec.Struct, frozen=True):
         """
         try:
             return msgspec.json.decode(zlib.decompress(self.resources), type=list[Resource])
-        except (zlib.error, msgspec.DecodeError) as error:
+        except (zlib.error, msgspec.DecodeError, RecursionError) as error:
             raise SitsError(Code.CONFLICT, f"configuration {self.version} of {self.who} cannot be read here: {error}") from error
 
 
@@ -268,7 +268,7 @@ class Cluster:
                         self._members[row.key] = member
                     elif member.id == self.node:
                         self._untold.set()
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             _log.error("row %s of the cluster cannot be read here: %s", row.key, error)
 
     async def tell(self) -> None:

@@ -134,6 +134,7 @@ class Plugging:
     def measure(self, registry: Registry) -> None:
         """Bring the metrics up to date."""
         registry.plugin_problem.children.clear()
+        registry.plugin_fenced.children.clear()
         for one in self._troubles(self._snapshot):
             registry.plugin_problem.series(one.plugin, one.problem).value = 1
         if self._plugins is None:

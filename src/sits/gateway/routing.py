@@ -169,6 +169,10 @@ class Routing:
         registry.trace_rows_dropped.value = self.recorder.dropped
         self.reporting.measure(registry)
         targets, health = self.vitals.rows()
+        # A level that nobody tells any more is none: it would stand for ever.
+        for level in (registry.target_running, registry.target_waiting, registry.target_kv, registry.target_memory_free):
+            level.children.clear()
+        registry.target_sick.children.clear()
         for row in targets:
             registry.target_asked.series(row.target, "ok").value = row.asked - row.failed
             registry.target_asked.series(row.target, "failed").value = row.failed

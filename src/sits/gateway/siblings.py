@@ -61,8 +61,9 @@ class Siblings:
         return [answer for answer in answers if answer], sum(answer is None for answer in answers)
 
     def others(self) -> Sequence[pathlib.Path]:
-        """The sockets of the siblings, those of dead ones among them."""
-        return [path for path in self._run.glob("worker-*.sock") if path != self._path]
+        """The sockets of the siblings, those of dead ones among them; none once this is closed."""
+        open_ = self._folder >= 0
+        return [path for path in self._run.glob("worker-*.sock") if path != self._path] if open_ else []
 
     async def open(self, path: pathlib.Path, topic: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Talk with a sibling about the topic of one of its streams.
@@ -70,6 +71,8 @@ class Siblings:
         Raises:
             OSError: it is not there; its socket is swept away then.
         """
+        if self._folder < 0:
+            raise ConnectionAbortedError("closed")
         try:
             reader, writer = await asyncio.open_unix_connection(self._short(path))
         except (ConnectionRefusedError, FileNotFoundError):

@@ -107,8 +107,9 @@ class VitalsWatch:
         self._questions.take(wanted, prometheus)
         asked = self._questions.asked
         specs = {name: (spec, asked[text]) for name, (spec, text) in health.items()}
-        self._verdicts.take(specs, routes, most_out, self._clock())
+        changes = self._verdicts.take(specs, routes, most_out, self._clock(), self._wall())
         self.sick = self._verdicts.sick
+        self._say(changes)
         self._measure_memory()
 
     @staticmethod
@@ -122,9 +123,11 @@ class VitalsWatch:
         self._questions.tick(now)
         self._measure_memory()
         changes = self._verdicts.look(now, self._wall())
-        if not changes:
-            return
-        self.sick = self._verdicts.sick
+        if changes:
+            self.sick = self._verdicts.sick
+            self._say(changes)
+
+    def _say(self, changes: Sequence[HealthChange]) -> None:
         for change in changes:
             self.changes.append(change)
             level = logging.WARNING if change.sick else logging.INFO

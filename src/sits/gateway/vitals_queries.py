@@ -23,6 +23,8 @@ from sits.resources.vitals import HealthSpec
 SILENT_SECONDS = 15.0
 SILENT_TIMES = 3.0
 """An answer counts so long, or so many times the pace where that is longer."""
+SILENT = "Prometheus has been silent for too long"
+OVER = "it has no health query any more"
 
 
 class Judge:
@@ -101,6 +103,16 @@ class Question:
     def silent(self) -> float:
         return max(SILENT_SECONDS, SILENT_TIMES * self.every)
 
+    def elsewhere(self, due: float) -> Question:
+        """The same, to be asked of another server: what the one before said last counts on for as long as if it had fallen silent."""
+        made = Question(self.text, self.every, due)
+        made.values, made.answered, made.answers, made.news = self.values, self.answered, self.answers, self.news
+        return made
+
+    def forget(self) -> None:
+        """What was answered last counts no more."""
+        self.answered, self.values, self.news = None, (), True
+
 
 class Questions:
     """All queries to the Prometheus server of Settings, each once; `engine_of` makes an engine for it, which is closed here."""
@@ -110,40 +122,51 @@ class Questions:
         self._engine_of = engine_of
         self._clock = clock
         self._chance = chance
-        self._prometheus: tuple[str, Engine] | None = None
+        self._url: str | None = None
+        self._engine: Engine | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
     def take(self, wanted: Mapping[str, float], prometheus: str | None) -> None:
         """From now on these are asked, each so often in seconds. Of a server that cannot be asked, every question says why."""
+        now = self._clock()
+        if prometheus != self._url:
+            self._move(prometheus, now)
         trouble = "" if prometheus is not None else "Settings name no Prometheus server"
-        if self._prometheus is not None and self._prometheus[0] != prometheus:
-            self._drop(self.asked)
-            self._aside(self._prometheus[1].aclose())
-            self._prometheus = None
-        if self._prometheus is None and prometheus is not None and wanted:
+        if self._engine is None and prometheus is not None and wanted:
             try:
-                self._prometheus = (prometheus, self._engine_of(prometheus))
+                self._engine = self._engine_of(prometheus)
             except (ValueError, SitsError) as error:
                 trouble = f"Prometheus cannot be asked: {error}"
         self._drop([text for text in self.asked if text not in wanted])
-        now = self._clock()
         for text, every in wanted.items():
             found = self.asked.get(text)
             if found is None:
                 self.asked[text] = found = Question(text, every, now + self._chance())
-            found.every = every
+            found.every, found.due = every, min(found.due, now + every)
             if trouble:
                 found.trouble = trouble
+
+    def _move(self, prometheus: str | None, now: float) -> None:
+        """Another server is to be asked, or none: then nothing counts that was answered."""
+        before = self.asked
+        self.asked = {text: one.elsewhere(now + self._chance()) for text, one in before.items()}
+        for one in self.asked.values() if prometheus is None else ():
+            one.forget()
+        for one in before.values():
+            self._cancel(one)
+        if self._engine is not None:
+            self._aside(self._engine.aclose())
+        self._url, self._engine = prometheus, None
 
     def tick(self, now: float) -> None:
         """Ask what it is time to ask, forget what is too old."""
         for one in self.asked.values():
             if one.answered is not None and now - one.answered > one.silent:
-                one.answered, one.values, one.news = None, (), True
-            if self._prometheus is None or one.due > now or one.task is not None:
+                one.forget()
+            if self._engine is None or one.due > now or one.task is not None:
                 continue
             one.due = now + one.every
-            one.task = asyncio.get_running_loop().create_task(self._ask(self._prometheus[1], one))
+            one.task = asyncio.get_running_loop().create_task(self._ask(self._engine, one))
 
     async def aclose(self) -> None:
         """End what is under way."""
@@ -167,10 +190,12 @@ class Questions:
 
     def _drop(self, texts: Iterable[str]) -> None:
         for text in list(texts):
-            task = self.asked.pop(text).task
-            if task is not None:
-                task.cancel()
-                self._leave(task)
+            self._cancel(self.asked.pop(text))
+
+    def _cancel(self, one: Question) -> None:
+        if one.task is not None:
+            one.task.cancel()
+            self._leave(one.task)
 
     def _aside(self, work: Awaitable[None]) -> None:
         async def go() -> None:
@@ -225,9 +250,14 @@ class Verdicts:
         self._most_out = 0.5
 
     def take(
-        self, specs: Mapping[str, tuple[HealthSpec, Question]], routes: Iterable[Sequence[str]], most_out: float, now: float
-    ) -> None:
-        """From now on these are judged. Who is judged by the same words keeps the verdict."""
+        self,
+        specs: Mapping[str, tuple[HealthSpec, Question]],
+        routes: Iterable[Sequence[str]],
+        most_out: float,
+        now: float,
+        wall: float,
+    ) -> list[HealthChange]:
+        """From now on these are judged. Who is judged by the same words keeps the verdict; of others a bad one is no longer so."""
         before, self._judges = self._judges, {}
         for name, (spec, question) in specs.items():
             old = before.get(name)
@@ -239,18 +269,23 @@ class Verdicts:
         self._routes = [distinct for names in routes if len(distinct := tuple(dict.fromkeys(names))) > 1]
         self._most_out = most_out
         self._choose()
+        return [
+            HealthChange(name, False, "its health query is another now" if name in specs else OVER, question.text, wall)
+            for name, (judge, _, question) in before.items()
+            if judge.sick and (name not in self._judges or self._judges[name][0] is not judge)
+        ]
 
     def look(self, now: float, wall: float) -> list[HealthChange]:
         """Judge by the answers that are new."""
         changes = []
         seen = set()
         for name, (judge, _, question) in self._judges.items():
-            if not question.news:
-                continue
-            seen.add(question)
             silent = question.answered is None
+            if not question.news and not (silent and judge.sick):
+                continue  # No bad verdict stands without an answer that counts, whatever became of the question.
+            seen.add(question)
             if judge.forget(now) if silent else judge.look(question.values, now):
-                reason = judge.reason or ("Prometheus has been silent for too long" if silent else "")
+                reason = judge.reason or (SILENT if silent else "")
                 changes.append(HealthChange(name, judge.sick, reason, question.text, wall))
         for question in seen:
             question.news = False

@@ -117,8 +117,9 @@ class Servers:
         self._leaving: set[asyncio.Task[None]] = set()
 
     def take(self, targets: Mapping[str, Target], declared: Mapping[str, VitalsSpec]) -> None:
-        """From now on these are the targets. A place that stays keeps its pace and what it said."""
+        """From now on these are the targets. A place that stays keeps its pace and what it said of those that are still there."""
         now = self._clock()
+        asked = {name: (place.name, place.members[name]) for name, place in self._by_target.items()}
         before, self._places, self._by_target = self._places, {}, {}
         for name, target in targets.items():
             spec = declared.get(name) or VitalsSpec()
@@ -132,8 +133,10 @@ class Servers:
             if id(place) not in kept and place.task is not None:
                 place.task.cancel()
                 self._leave(place.task)
-        for name in [name for name in self.vitals if name not in self._by_target]:
-            self._withdraw(name)
+        for name in list(self.vitals):
+            now_at = self._by_target.get(name)
+            if now_at is None or asked[name] != (now_at.name, now_at.members[name]):
+                self._withdraw(name)  # It was said by another server, or of another model.
 
     def _add(
         self, name: str, target: Target, spec: VitalsSpec, declared: bool, before: Mapping[tuple[str, str], _Place], now: float
@@ -154,6 +157,8 @@ class Servers:
             self._places[key] = place
         place.members[name] = target.upstream_model
         place.every = min(place.every, spec.every_seconds)
+        if place.state != "none" and place.state != "refused":
+            place.due = min(place.due, now + place.every)  # It may have been asked seldom before.
         self._by_target[name] = place
 
     def _place(

@@ -92,7 +92,7 @@ class _Reading:
             where = (*at, "selector")
             listed.append(({"select": self._labels(fields["selector"], where)}, where))
         route: dict[str, Any] = {"backends": self._drawn(listed, (*at, "backends"))}
-        named = {one.get("model") for one in route["backends"]}
+        named = {name for one in route["backends"] if isinstance(name := one.get("model"), str)}
         self._fallbacks(fields, at, route, named)
         if rules := self._list(fields.get("rules"), (*at, "rules")):
             route["rules"] = [self._rule(rule, (*at, "rules", index), index) for index, rule in enumerate(rules)]

@@ -140,6 +140,8 @@ _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 def _scalar(event: Any, mark: Mark) -> Any:
+    if not event.value.isascii() and any("\ud800" <= character <= "\udfff" for character in event.value):
+        raise NotReadable(mark, "half of a surrogate pair", "write the character itself")
     if event.tag == "!" or event.tag == _TAG + "str":
         return event.value
     if event.tag is not None:

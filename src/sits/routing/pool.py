@@ -175,7 +175,11 @@ class Pool:
             found = [self.backends[index] for index in order]
             return found, Picked(self.name, weighed, facts.draw, (), decision, leaning, decision.explored, self._explore)
         targets, picked = self.simply(sorted(kept), facts.draw, facts.now, facts.reading)
-        later = [self.backends[index] for index in order if index not in kept] if leaning else []
+        others = [index for index in order if index not in kept] if leaning else []
+        if self.name == "hash":
+            later, _ = self.simply(sorted(others), facts.draw, facts.now)  # A session goes on along the ring there, too.
+        else:
+            later = [self.backends[index] for index in others]
         if picked is None:
             return [*targets, *later], Picked(self.name, weighed, facts.draw, (), decision, leaning, explore=self._explore)
         return [*targets, *later], msgspec.structs.replace(picked, decision=decision, leaning=leaning)

@@ -91,6 +91,10 @@ ROOMS = {
             "sys/fs/cgroup/a/memory.max": "900", "sys/fs/cgroup/a/memory.current": "100",
         }, 800,
     ),
+    "a group with a name of ours": (
+        {"proc/self/cgroup": "0::/模型\n", "sys/fs/cgroup/模型/memory.max": "7000\n", "sys/fs/cgroup/模型/memory.current": "3000\n"},
+        4000,
+    ),
     "version 1": (
         {
             "proc/self/cgroup": "5:cpu:/\n4:memory:/x\n", "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "5000",

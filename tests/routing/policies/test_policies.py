@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import collections
+import math
 import random
 
 import pytest
@@ -10,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.routing.policies import DEFAULT, POLICIES, BoundedHash, TargetState, Usual, place
+from sits.routing.policies.base import UNSEEN
 from sits.routing.policies.checks import CHECKS, New, states_of
 from sits.routing.policies.dynamic import DynamicWeights, formula
-from sits.routing.policies.hashing import ring
+from sits.routing.policies.hashing import AHEAD, ring
 from sits.routing.policies.load import LeastAdded, LeastConnections, LeastExpected, PeakEwma
 from sits.routing.policies.turns import Drawn, RoundRobin, WeightedRoundRobin, by_weight
 
@@ -298,6 +301,44 @@ def test_nobody_has_more_than_its_part_however_hot_a_key_is(keys: list[int], fac
     for number, key in enumerate(keys, 1):
         states[policy.pick(states, (1.0,) * 5, place(str(key).encode()), 0.0)].started(0.0)
         assert max(state.outstanding for state in states) <= -(-factor * number // 5)
+
+
+@given(
+    weights=st.lists(st.sampled_from([0.2, 1.0, 3.0, 9.0]), min_size=2, max_size=9),
+    under_way=st.lists(st.integers(0, 4), min_size=9, max_size=9),
+    out=st.sets(st.integers(0, 8), max_size=4),
+    factor=st.sampled_from([1.05, 1.25, 3.0]),
+    key=st.text(min_size=1),
+)
+@settings(max_examples=80, deadline=None)
+def test_tries_follow_the_ring_without_those_that_are_out_and_who_is_full_comes_behind(
+    weights: list[float], under_way: list[int], out: set[int], factor: float, key: str
+) -> None:
+    states = tuple(TargetState() for _ in weights)
+    for state, count in zip(states, under_way, strict=False):
+        state.outstanding = count
+    names = {state: f"目标/{index}" for index, state in enumerate(states)}
+    usual = sum(weights) / len(weights)
+    left = [index for index in range(len(weights)) if index not in out] or [0]
+    places, owners = ring(list(names.values()), weights, usual)
+    start = bisect.bisect_right(places, place(key.encode()))
+    along = [index for index in dict.fromkeys(owners[start:] + owners[:start]) if index in left]
+    part = factor * (1 + sum(states[index].outstanding for index in left)) / sum(weights[index] for index in left)
+    full = [index for index in along if states[index].outstanding >= math.ceil(part * weights[index])]
+    policy = BoundedHash(names, factor, usual)
+    seen = policy.seen([states[index] for index in left], [weights[index] for index in left], place(key.encode()), 0.0)
+    tried = [index for _, index in sorted(zip(seen, left, strict=True))]
+    assert tried == [index for index in along if index not in full] + full
+
+
+def test_of_many_targets_those_that_are_ever_tried_are_in_order() -> None:
+    policy, states = hashed(40)
+    before = policy.seen(states, (1.0,) * 40, 0.3, 0.0)
+    tried = sorted(range(40), key=before.__getitem__)[:AHEAD]
+    assert (sorted(before)[:AHEAD], sorted(before)[AHEAD]) == ([float(step) for step in range(AHEAD)], UNSEEN)
+    fewer = [index for index in range(40) if index not in tried[:3]]
+    after = policy.seen([states[index] for index in fewer], (1.0,) * 37, 0.3, 0.0)
+    assert [fewer[at] for at in sorted(range(37), key=after.__getitem__)[: AHEAD - 3]] == tried[3:]
 
 
 def test_a_factor_without_room_is_refused() -> None:

@@ -11,6 +11,7 @@ The estimate is arithmetic on the file's header, checked against the resident si
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -166,6 +167,6 @@ def _number(path: Path) -> int | None:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text("ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
+        return [os.fsdecode(line) for line in path.read_bytes().splitlines()]  # control groups have names in any language
+    except OSError:
         return []

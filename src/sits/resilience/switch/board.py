@@ -282,7 +282,7 @@ class Board:
             number, row = _STORED_ROW.decode(value)
             if process != self.me and number > 0:
                 self._take(key + _SEEN, Round(number, {process: row}))
-        except (SitsError, msgspec.MsgspecError) as error:
+        except (SitsError, msgspec.MsgspecError, RecursionError) as error:
             _log.error("what the store has of switch %s cannot be read here: %s", key, error)
 
     async def _save(self, store: Store, key: str) -> None:
@@ -331,7 +331,7 @@ class Board:
 def _event(value: bytes) -> Event | None:
     try:
         return msgspec.json.decode(value, type=Event)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 

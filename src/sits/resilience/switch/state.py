@@ -253,7 +253,7 @@ def _position(text: str) -> tuple[Phase, int]:
 def _read(content: bytes) -> Note | None:
     try:
         return _NOTE.decode(content[_HEAD:])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 

@@ -109,7 +109,7 @@ def rows_of(packed: Mapping[str, bytes]) -> dict[str, tuple[int, Row]]:
     for name, content in packed.items():
         try:
             found[name] = int.from_bytes(content[:_HEAD], "big"), _ROW.decode(content[_HEAD:])
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             continue
     return found
 

@@ -2,6 +2,8 @@
 
 Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018: no target may have more than `factor` times
 its fair part of what is under way; a key whose target is full goes on along the ring to the next one that is not.
+
+So does a key whose target fails: whoever is tried after it is the one that has its keys once it is left alone. A session moves once.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from sits.routing.policies.state import TargetState
 POINTS = 64
 """On the ring, of a target of usual weight."""
 _MOST_POINTS = 1024
+AHEAD = 16
+"""Targets with room that are looked for along the ring, as many as are ever tried; of more the others come behind in any order. Of
+a thousand, the whole order would take thousands of steps for each request."""
 _RINGS = 8
 """Subsets of the targets for which the ring is kept: breakers open and close, and come back to the same few."""
 
@@ -69,7 +74,7 @@ class BoundedHash(Policy):
         size: float = 0.0,
         warm: Sequence[float] = (),
     ) -> list[float]:
-        """How many steps along the ring each is away; further than all others where it is full."""
+        """How many steps along the ring each is away, `AHEAD` of them; further than those where it is full."""
         key = (tuple(states), tuple(weights))
         known = self._rings.get(key)
         if known is None:
@@ -82,14 +87,15 @@ class BoundedHash(Policy):
         points, many = len(owners), len(states)
         costs = [UNSEEN] * many
         start = bisect_right(places, draw)
-        met = 0
+        met = room = 0
         for step in range(points):
             index = owners[(start + step) % points]
             if costs[index] == UNSEEN:
                 full = states[index].of_service() >= ceil(each * weights[index])
                 costs[index] = float(met + many if full else met)
                 met += 1
-                if not full or met == many:
+                room += 0 if full else 1
+                if room == AHEAD or met == many:
                     break
         return costs
 

@@ -219,7 +219,7 @@ class SharedCache:
             return None
         try:
             return _decode(entry.value)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             self.tally.unreadable += 1
             return None
 
@@ -329,7 +329,7 @@ def _purge_in(value: bytes) -> _Purge:
     """What a purge meant; everything where that cannot be read, as it may be a later version's."""
     try:
         return _decode_purge(value)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return _Purge(())
 
 

@@ -234,7 +234,7 @@ class Outcomes:
         """Learn, at the next `tick`s, from what another one was `told`; what cannot be read is said in `trouble`."""
         try:
             found = _read(told)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             self.trouble = f"what another gateway learned from cannot be read: {error}"
             return
         for one in found:
@@ -259,7 +259,7 @@ class Outcomes:
             name = entry.key.removeprefix(PREFIX).partition("/")[2]
             try:
                 state = _STATE.decode(entry.value)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 self.trouble = f"what was learned for {name!r} cannot be read: {error}"
                 continue
             known = self._loaded.get(name)

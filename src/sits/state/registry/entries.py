@@ -37,7 +37,7 @@ class Entries:
         async for kept in every(self._store, PREFIX):
             try:
                 found.append(_decode(kept.value))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 continue
         return sorted(found, key=lambda card: (card.origin, card.name))
 

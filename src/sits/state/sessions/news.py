@@ -92,7 +92,7 @@ class News:
                     self._heard(None)
                 try:
                     batch = _decode(message.payload)
-                except (msgspec.MsgspecError, ValueError):
+                except (msgspec.MsgspecError, ValueError, RecursionError):
                     continue  # another version's, perhaps
                 for changed in batch.changed if batch.node != self._node else ():
                     self._heard(changed)
