@@ -7,7 +7,7 @@ PORT ?= 8080
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup run test test-compiled check bench bench-state bench-faults chaos wheel docs lock clean help
+.PHONY: setup run test test-compiled check bench bench-state bench-faults bench-choice chaos wheel docs lock clean help
 
 help: ## What the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,12 @@ bench-faults: $(VENV)/.all ## Faults, switches, overload, substitutes; writes th
 	$(BIN)/sits bench switch --json --out docs
 	$(BIN)/sits bench overload --json --out docs
 	$(BIN)/sits bench substitutes --json --out docs
+
+bench-choice: $(VENV)/.all ## Intent, complexity, decisions, replay, registry, units, routing; writes their pages (about an hour)
+	for name in intent decision registry units; do $(BIN)/sits bench $$name --setup || exit; done
+	@failed=; for name in intent complexity decision replay registry units routing; do \
+		$(BIN)/sits bench $$name --json --out docs || failed="$$failed $$name"; done; \
+	test -z "$$failed" || { echo "a bound does not hold in:$$failed"; exit 1; }
 
 chaos: $(VENV)/.all ## Chaos experiments; writes docs/chaos-report.md (about four minutes; root for namespaces)
 	$(BIN)/sits chaos run chaos --report docs/chaos-report.md

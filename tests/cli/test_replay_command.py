@@ -199,10 +199,9 @@ def test_what_cannot_be_predicted_and_promises_that_may_be_broken_for_that_are_s
     done = run(tmp_path / "trace", "--config", other, "--fail-on-worse", "--outcome", "cost")
     assert done.exit_code == 0
     told = done.output[done.output.index("  cost ") :].splitlines()
-    assert told[0].startswith("  cost          not known of all; of 40 of 150 requests: $0.")
-    assert told[0].endswith("(the same)")
+    assert told[0] == "  cost          not known: none of the 110 that moved elsewhere can be told"
     assert told[1] == "    left out 110: no price is declared for spare"
-    assert told[2].startswith("  latency       not known of all; of 40 of 150 requests: mean ")
+    assert told[2] == "  latency       not known: none of the 110 that moved elsewhere can be told"
     assert told[3:] == [
         "    left out 110: nothing can be predicted for spare, of which no answers were recorded: 20 are needed",
         "  promise       latency of spare: nothing promised -> not known (known of 0 of 110 requests)",
@@ -211,6 +210,25 @@ def test_what_cannot_be_predicted_and_promises_that_may_be_broken_for_that_are_s
     ]
     (found,) = json.loads(run(tmp_path / "trace", "--config", other, "--json").stdout)["configurations"]
     assert (found["worse"], found["doubtful"]) == (False, True)
+    compared = [found[f"{what}_{side}"] for what in ("cost", "latency") for side in ("before", "after")]
+    assert (found["elsewhere"], found["priced"], found["timed"], compared) == (110, 40, 40, [None] * 4)
+
+
+def test_it_is_said_how_many_of_those_that_moved_are_in_a_figure_that_is_not_of_all(tmp_path: Path) -> None:
+    record(tmp_path / "trace", replay_world.snapshot(), 150, ("drawn",))
+    drawn = "[{model: small, weight: 3}, {model: middle, weight: 1}], fallbacks: [spare]"
+    other = ROUTES.replace(drawn, "[{model: small, weight: 1}, {model: middle, weight: 3}, {model: spare, weight: 1}]")
+    done = run(tmp_path / "trace", "--config", config(tmp_path, MODELS + other))
+    told = done.output[done.output.index("  cost ") :].splitlines()
+    (found,) = json.loads(run(tmp_path / "trace", "--config", config(tmp_path, MODELS + other), "--json").stdout)[
+        "configurations"
+    ]
+    all_moved, in_them = found["elsewhere"], found["timed_elsewhere"]
+    assert 0 < in_them < all_moved == found["moved"]
+    among = f"requests, {in_them} of the {all_moved} that moved elsewhere among them: "
+    assert f"not known of all; of {found['priced']} of 150 {among}$0." in told[0]
+    (latency,) = [line for line in told if line.startswith("  latency ")]
+    assert f"not known of all; of {found['timed']} of 150 {among}mean " in latency
 
 
 def test_a_part_of_the_traffic_is_not_taken_for_all_of_it(tmp_path: Path, trace: Path) -> None:

@@ -399,7 +399,7 @@ async def started_anew(sits: Sits) -> None:
     sits.signal(signal.SIGTERM)
     assert await sits.exit_code() == 0
     run = sits.folder / "data" / "run"
-    assert {path.stem.split("-")[2] for path in run.glob("figures-*")} == {"0", "1"}
+    assert {path.stem.split("-")[2] for path in run.glob("figures-*")} == {"0", "1", "crew"}
     await sits.start()
     found = read(await page(sits), "counter")
     assert sum(value for (name, _), value in found.items() if name == "sits_requests_total") == 0

@@ -67,7 +67,7 @@ def test_no_route_loses_more_than_half_of_its_targets(routes: list[list[str]], i
     spec = HealthSpec("q", above=0.0)
     questions = {name: Question(name, 5.0, 0.0) for name in NAMES}
     verdicts = Verdicts()
-    verdicts.take({name: (spec, question) for name, question in questions.items()}, routes, 0.5, 0.0)
+    verdicts.take({name: (spec, question) for name, question in questions.items()}, routes, 0.5, 0.0, 0.0)
     for now, name in enumerate(ill):
         questions[name].values, questions[name].news, questions[name].answered = (1.0,), True, float(now)
         assert verdicts.look(float(now), 0.0) == [HealthChange(name, True, "1 is above 0", name, 0.0)]
@@ -89,7 +89,7 @@ def test_who_is_sick_longest_is_left_alone_first() -> None:
     questions = {name: Question(name, 5.0, 0.0) for name in ("a", "b", "c")}
     verdicts = Verdicts()
     specs = {name: (HealthSpec("q", above=0.0), question) for name, question in questions.items()}
-    verdicts.take(specs, [("a", "b", "c"), ("a",)], 0.5, 0.0)
+    verdicts.take(specs, [("a", "b", "c"), ("a",)], 0.5, 0.0, 0.0)
     for now, name in enumerate("cab"):
         questions[name].values, questions[name].news, questions[name].answered = (1.0,), True, 0.0
         verdicts.look(float(now), 0.0)
@@ -98,10 +98,24 @@ def test_who_is_sick_longest_is_left_alone_first() -> None:
     questions["c"].values, questions["c"].news = (-1.0,), True
     verdicts.look(3.0, 0.0)
     assert verdicts.sick == {"a"}
-    verdicts.take(specs, [("a", "b")], 0.5, 4.0)
+    assert verdicts.take(specs, [("a", "b")], 0.5, 4.0, 0.0) == []
     assert verdicts.sick == {"a"}
-    verdicts.take({"b": specs["b"]}, [], 0.5, 5.0)
+    over = HealthChange("a", False, "it has no health query any more", "a", 9.0)
+    assert verdicts.take({"b": specs["b"]}, [], 0.5, 5.0, 9.0) == [over]
     assert verdicts.sick == {"b"}
+    anew = HealthChange("b", False, "its health query is another now", "b", 9.0)
+    assert verdicts.take({"b": (HealthSpec("q", above=9.0), questions["b"])}, [], 0.5, 5.0, 9.0) == [anew]
+    assert verdicts.sick == frozenset()
+
+
+def test_no_bad_verdict_stands_without_an_answer_that_counts() -> None:
+    """Whatever became of its question: it may have been made anew, and not been asked yet."""
+    spec, question, verdicts = HealthSpec("q", above=0.0), Question("q", 5.0, 0.0), Verdicts()
+    verdicts.take({"a": (spec, question)}, [], 0.5, 0.0, 0.0)
+    question.values, question.news, question.answered = (1.0,), True, 0.0
+    assert [change.sick for change in verdicts.look(0.0, 0.0)] == [True]
+    assert verdicts.take({"a": (spec, Question("q", 5.0, 9.0))}, [], 0.5, 1.0, 0.0) == []
+    assert [change.sick for change in verdicts.look(1.0, 0.0)] == [False]
 
 
 def test_a_model_is_left_alone_while_its_query_says_so_and_everybody_hears_of_it() -> None:
@@ -174,6 +188,50 @@ def test_a_prometheus_that_falls_silent_lets_everybody_in_again() -> None:
             assert world.health("a")["trouble"] == "Settings name no Prometheus server"
             world.take(targets, {"a": Declared(health=spec)}, [("a", "b")], "ftp://x")
             assert world.health("a")["trouble"].startswith("Prometheus cannot be asked: 'ftp://x' does not begin with http")
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("prometheus_after", "holds", "trouble"),
+    [
+        pytest.param("http://127.0.0.1:9", SILENT_SECONDS, "127.0.0.1:9", id="another one that is not there"),
+        pytest.param("ftp://x", SILENT_SECONDS, "Prometheus cannot be asked", id="an address that is none"),
+        pytest.param(None, 0.0, "Settings name no Prometheus server", id="none any more"),
+    ],
+)
+def test_a_verdict_of_a_prometheus_that_is_asked_no_more_ends_as_if_it_were_silent(
+    prometheus_after: str | None, holds: float, trouble: str
+) -> None:
+    async def story(world: World) -> None:
+        async with prometheus(load=["5"], used=["0.75"]) as server:
+            targets = [world.target(name, "http://127.0.0.1:9", "openai") for name in ("a", "b")]
+            declared = {"a": Declared(VitalsSpec(memory_query="used"), HealthSpec("load", above=4.0))}
+            world.take(targets, declared, [("a", "b")], server.url)
+            await world.at(101.0, lambda: world.watch.sick == {"a"} and world.watch.free == {"a": 0.25})
+            world.take(targets, declared, [("a", "b")], prometheus_after)
+            assert world.watch.sick == {"a"}
+            if holds:
+                await world.at(101.0 + holds, lambda: trouble in world.health("a")["trouble"])
+                assert (world.watch.sick, world.watch.free) == ({"a"}, {"a": 0.25})
+            await world.at(101.1 + holds, lambda: not world.watch.sick)
+            assert (world.watch.free, [change.sick for change in world.changes]) == ({}, [True, False])
+            assert trouble in world.health("a")["trouble"]
+            world.take(targets, declared, [("a", "b")], server.url)
+            assert world.health("a")["trouble"] == ""
+            await world.at(120.0, lambda: world.watch.sick == {"a"})
+
+    run(story)
+
+
+def test_a_query_that_is_to_be_asked_more_often_is_so_at_once() -> None:
+    async def story(world: World) -> None:
+        async with prometheus(load=["5"]) as server:
+            targets = [world.target("a", "http://127.0.0.1:9", "openai")]
+            world.take(targets, {"a": Declared(health=HealthSpec("load", above=9.0, every_seconds=3600.0))}, [], server.url)
+            await world.at(101.0, lambda: world.health("a")["answers"] == 1)
+            world.take(targets, {"a": Declared(health=HealthSpec("load", above=4.0, every_seconds=2.0))}, [], server.url)
+            await world.at(103.0, lambda: world.health("a")["sick"])
 
     run(story)
 

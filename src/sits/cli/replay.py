@@ -151,7 +151,7 @@ def _cost(report: Report) -> Iterator[str]:
     """By declared prices: of all requests, of some, or of none; and what is missing."""
     before, after = report.cost_before, report.cost_after
     sums = f"{dollars(before)} -> {dollars(after)} ({change(before, after)})"
-    yield from _partly("cost", sums, report.priced, report.rows, report.unpriced)
+    yield from _partly("cost", sums, (report.priced, report.priced_elsewhere), report, report.unpriced)
 
 
 def _latency(report: Report) -> Iterator[str]:
@@ -160,7 +160,7 @@ def _latency(report: Report) -> Iterator[str]:
     if report.p95_before is not None and report.p95_after is not None:
         p95 = f"{milliseconds(report.p95_before)} -> {milliseconds(report.p95_after)} ms"
         figures += f", p95 {p95} ({change(report.p95_before, report.p95_after)})"
-    yield from _partly("latency", figures, report.timed, report.rows, report.untimed)
+    yield from _partly("latency", figures, (report.timed, report.timed_elsewhere), report, report.untimed)
     for name, count in report.predicted.items():
         yield predicted(name, count, report.fits[name])
 
@@ -173,17 +173,27 @@ def predicted(name: str, count: int, fit: Fit) -> str:
     return f"    predicted for {count:,} that would go to {name}: {off}"
 
 
-def _partly(what: str, figures: str, known: int, rows: int, unknown: Mapping[str, int]) -> Iterator[str]:
-    """Figures over those requests of which they are known: over how many that is, and why not over all."""
-    if known == rows:
-        yield f"  {what:<13} {figures}, of all {_requests(rows)}"
+def _partly(what: str, figures: str, known: tuple[int, int], report: Report, unknown: Mapping[str, int]) -> Iterator[str]:
+    """Figures over those requests of which they are known (so many, so many of these moved elsewhere): over how many that is, and
+    why not over all."""
+    count, moved = known
+    if count == report.rows:
+        yield f"  {what:<13} {figures}, of all {_requests(report.rows)}"
         return
-    if known:
-        yield f"  {what:<13} not known of all; of {known:,} of {_requests(rows)}: {figures}"
-    else:
+    if not count:
         yield f"  {what:<13} not known"
-    for why, count in unknown.items():
-        yield f"    left out {count:,}: {why}"
+    elif report.elsewhere and not moved:
+        which = (
+            "the one that moved elsewhere cannot"
+            if report.elsewhere == 1
+            else f"none of the {report.elsewhere:,} that moved elsewhere can"
+        )
+        yield f"  {what:<13} not known: {which} be told"
+    else:
+        among = f", {moved:,} of the {report.elsewhere:,} that moved elsewhere among them" if report.elsewhere else ""
+        yield f"  {what:<13} not known of all; of {count:,} of {_requests(report.rows)}{among}: {figures}"
+    for why, left in unknown.items():
+        yield f"    left out {left:,}: {why}"
 
 
 def _promises(promises: tuple[Promise, ...]) -> Iterator[str]:

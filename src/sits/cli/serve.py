@@ -16,6 +16,7 @@ from sits.cli.address import loopback
 from sits.engines.local.engine import local_plan
 from sits.engines.local.fetch import located
 from sits.gateway.crew import clear
+from sits.gateway.deaths import watched
 from sits.gateway.node import Node
 from sits.gateway.serve import Serving, bind, run
 from sits.gateway.workers import Workers
@@ -62,7 +63,8 @@ def serve(config: pathlib.Path | None, data: pathlib.Path, host: str, port: int,
     if workers == 1:
         sys.exit(_work(serving, reserved, 0, chaos))
     # The parent's socket only holds the port: it never listens, so no connection is ever given to it.
-    sys.exit(Workers(workers, lambda index: _work(serving, bind(host, port, shared=True), index)).run())
+    died = watched(serving.data, os.getpid(), workers)
+    sys.exit(Workers(workers, lambda index: _work(serving, bind(host, port, shared=True), index), died).run())
 
 
 def _work(serving: Serving, sock: socket.socket, index: int, chaos: bool = False) -> int:

@@ -131,6 +131,7 @@ class Reading:
         *,
         left: Callable[[], float | None] = lambda: None,
         over: Over = lambda: None,
+        cut: Callable[[int], None] = lambda _: None,
         progress: Progress | None = None,
     ) -> None:
         self._progress = Progress() if progress is None else progress
@@ -139,6 +140,8 @@ class Reading:
         self._room = room
         self._left = left
         self._over = over
+        self._told = cut
+        """Is told in how many pieces it is, before the first is read."""
         self.used = Usage(input=0, output=0)
         """Over all asks so far."""
         self._words: Words = ENGLISH
@@ -154,7 +157,13 @@ class Reading:
         if material is None:
             raise SitsError(Code.CONTEXT_TOO_LONG, f"the prompt is too long, and {operation!r} has no text to read in pieces")
         self._words = words_for(material.text)
-        pieces = await self._cut(material)
+        try:
+            async with asyncio.timeout(self._left()):
+                pieces = await self._cut(material)
+        except TimeoutError as error:
+            said = "the request's own deadline passed while its prompt was cut into pieces"
+            raise SitsError(Code.UPSTREAM_TIMEOUT, said) from error
+        self._told(len(pieces))
         notes = ""
         for number, piece in enumerate(pieces[:-1], 1):
             notes = await self._note(material, piece, notes, number, len(pieces))

@@ -322,6 +322,11 @@ def _word(host: str) -> str:
     return word or "node"
 
 
+def process_id(host: str, worker: int, pid: int, bits: Callable[[int], int]) -> str:
+    """The same for people who look for a process: it says which worker it is, and its pid there."""
+    return f"{_word(host)}-worker-{worker}-pid-{pid}-{bits(32):08x}"
+
+
 def node_id(host: str, started: float, bits: Callable[[int], int]) -> str:
     """A name for this process that no other has: the host for people, random for certainty."""
     return f"{_word(host)}-{int(started) & 0xFFFFFFFF:08x}{bits(32):08x}"

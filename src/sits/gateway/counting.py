@@ -4,8 +4,9 @@
     fitness.quick(body, plain, headroom)                 every request: one comparison, whatever the number of targets
     await fitness.judge(tokens, ask, body, ...)          the others: bounds, then counts, for each target
 
-What is refused is refused by what is certain, never by an estimate: a prompt that was only estimated to be too long is asked for
-all the same, of larger windows first, and the model server has the last word.
+What a model's window cannot hold is refused by what is certain, never by an estimate: a prompt that was only estimated to be too
+long is asked for all the same, of larger windows first, and the model server has the last word. It has none about the `most` of a
+route that says what is to become of longer prompts: there an estimate counts, and a sparing one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 
 from sits.inner.ask import Ask, ImagePart, Part, ToolResultPart
 from sits.inner.errors import SitsError
-from sits.inner.estimate import ask_tokens
+from sits.inner.estimate import ask_tokens, fewest_tokens
 from sits.resources.context import ContextSpec, ServiceSpec, TokenizerSpec
 from sits.resources.kinds import Model
 from sits.routing.context.bounds import ESCAPED, Bounds, Shape, kept
@@ -56,13 +57,15 @@ class Row(msgspec.Struct, frozen=True):
     shape: Shape
     alike: Hashable
     """Equal for targets that count alike: replicas of a model are asked once."""
+    limit: int = 0
+    """Tokens that the route allows, whatever the server would take; 0: it leaves that to the server."""
 
     @classmethod
-    def of(cls, target: Target, window: int, spec: TokenizerSpec | None) -> Row:
+    def of(cls, target: Target, window: int, spec: TokenizerSpec | None, limit: int = 0) -> Row:
         said = target.model.spec
         weights = str(said.local.source) if said.local is not None else ""
         source = (spec.source, str(spec.frame)) if spec is not None else ("", "")
-        return cls(target, window, Shape.of(spec), (said.engine, target.upstream_model, said.version, weights, source))
+        return cls(target, window, Shape.of(spec), (said.engine, target.upstream_model, said.version, weights, source), limit)
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -110,11 +113,11 @@ class Fitness:
         self.context = Context(spec) if spec is not None else None
         rows = []
         for target in targets:
-            window = target.model.spec.context_window
+            window, limit = target.model.spec.context_window, 0
             if self.context is not None:
-                window = self.context.window(window)
+                limit, window = self.context.limit(window), self.context.window(window)
             if window is not None:
-                rows.append(Row.of(target, window, tokenizer(target.model)))
+                rows.append(Row.of(target, window, tokenizer(target.model), limit))
         self.rows = {row.target.name: row for row in rows}
         self.any = bool(rows)
         """Whether there is anything to judge; where not, nothing is asked of it."""
@@ -177,21 +180,26 @@ class Fitness:
             counted = {row.target.name: guess for row in open_}
         else:
             counted = await _counts(tokens, ask, open_)
+        fewest = 0
+        if any(row.limit and not counted[row.target.name].exact for row in open_):
+            fewest = sum(map(fewest_tokens, texts))
         for row in open_:
-            fits[row.target.name] = _counted(row, counted[row.target.name], fits[row.target.name])
+            fits[row.target.name] = _counted(row, counted[row.target.name], fits[row.target.name], fewest)
         count = counted.get(first.target.name, UNCOUNTED) if first is not None else UNCOUNTED
         if stage is None and self.context is not None:
             stage = self.context.stage(count.tokens, count.tokens)
         return Judged(count, stage, fits, self._splits(stage, fits))
 
     def _splits(self, stage: Stage | None, fits: dict[str, Fit]) -> bool:
-        """Whether it is read in pieces: the route does that with prompts so long, or with those that fit nobody."""
+        """Whether it is read in pieces: the route does that with prompts so long, or with those that fit nobody. A stage speaks for
+        prompts that fit; of others only where the route does not say what is to become of them."""
         if self.context is None:
             return False
-        if stage is not None and stage.chunked:
-            return True
+        oversize = self.context.spec.oversize
         nobody = bool(fits) and all(one.verdict is Verdict.DOES_NOT_FIT for one in fits.values())
-        return nobody and self.context.spec.oversize == "split"
+        if nobody and oversize is not None:
+            return oversize == "split"
+        return stage is not None and stage.chunked
 
 
 def _most(row: Row, bounds: Bounds, texts: list[str], shown: bool) -> tuple[int, int]:
@@ -220,14 +228,20 @@ async def _counts(tokens: Counts, ask: Ask, rows: list[Row]) -> dict[str, Count]
     return {row.target.name: found[row.alike] for row in rows}
 
 
-def _counted(row: Row, count: Count, before: Fit) -> Fit:
-    """The verdict by a count; an estimate only ever says that something fits."""
+def _counted(row: Row, count: Count, before: Fit, fewest: int) -> Fit:
+    """The verdict by a count. An estimate says that something fits; that it does not only where the route has a limit of its own,
+    and the `fewest` tokens that such a prompt may have are too many for it."""
     if before.verdict is not Verdict.NEEDS_COUNT:
         return before
     if count.exact:
         return fit(row.window, before.headroom, 0, 0, count.tokens, before.asked, count.overhead)
     by_guess = fit(row.window, before.headroom, 0, 0, count.tokens, before.asked)
-    return by_guess if by_guess is FITS else before
+    if by_guess is FITS:
+        return by_guess
+    if row.limit and fewest + max(before.headroom, 1) > row.limit:
+        lower = max(fewest, before.lower)
+        return msgspec.structs.replace(before, verdict=Verdict.DOES_NOT_FIT, lower=lower, guess=max(count.tokens, lower))
+    return before
 
 
 def is_plain(ask: Ask) -> bool:

@@ -5,6 +5,7 @@
   answer, and its successor goes on from it. What a worker counted after it was last asked dies with it. Two files by turns, each
   written over in place with its length and CRC, because ext4 begins to write a file to the disk when it is renamed over another:
   5 us each time instead of 3 ms.
+- `figures-GATEWAY-crew.0` and `.1`: what the parent counts, in the same form: the deaths of workers (`sits.gateway.deaths`).
 - `versions-GATEWAY`: the hash of each configuration, in the order in which a worker first had them. Its place is its version.
 
 GATEWAY is the process id of the parent. A gateway that starts removes what was left by those that are gone: counters begin anew,
@@ -34,7 +35,7 @@ MOST_VERSIONS = 4096
 class Figures:
     """Our files, and those of the others."""
 
-    def __init__(self, run: pathlib.Path, gateway: int, worker: int) -> None:
+    def __init__(self, run: pathlib.Path, gateway: int, worker: int | str) -> None:
         self.name = f"{gateway}-{worker}"
         self._run = run
         self._turn = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal, TypeVar
 
@@ -36,6 +37,8 @@ REWRITTEN = frozenset(("tools", "json_object", "json_schema"))
 """What a request may need that templates write into its prompt: its size says nothing certain then."""
 FITTED = frozenset(("chat", "messages", "responses", "completions"))
 """Operations whose answers share the window with their prompts."""
+PIECES_HEADER = b"x-sits-pieces"
+"""In how many pieces the prompt of an answer was read; not there where it was asked whole."""
 MOST_TOLD = 256
 """Asks for pieces that a record tells of."""
 Because = Literal["stage", "oversize"]
@@ -210,17 +213,25 @@ class Chunks(msgspec.Struct, frozen=True):
             SitsError: as `Reading.through`.
         """
         assert x.plan is not None
-        if x.stream:
-            x.comfort(perf_counter())
         asides = Asides(x)
         x.beside = x.beside or Beside()
         progress = x.beside.reads(self.because, self.room, len(x.request.body))
-        reading = Reading(asides, self.tokens, self.room, left=seconds_left(x), over=over(x), progress=progress)
+        cut = partial(_told_of_pieces, x)
+        reading = Reading(asides, self.tokens, self.room, left=seconds_left(x), over=over(x), cut=cut, progress=progress)
         read = await beside(x, reading.through(x.request.body, x.operation))
         if asides.left[0] is not x.plan.targets[0]:
             x.plan = msgspec.structs.replace(x.plan, targets=asides.left)
         x.rewritten(read.body)
         return read
+
+
+def _told_of_pieces(x: Exchange, pieces: int) -> None:
+    """Have the head of the answer say in how many pieces the prompt is read; a stream may begin with comments from here on, and so
+    never before that is in its head."""
+    if pieces > 1:
+        x.more += b"%b: %d\r\n" % (PIECES_HEADER, pieces)
+    if x.stream:
+        x.comfort(perf_counter())
 
 
 async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | None = None) -> Chunks | None:
@@ -244,7 +255,7 @@ async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | No
         return None
     judged = await x.service.loop.create_task(fitness.judge(tokens, wanted, body, x.plan.targets, service))
     if judged.split and x.operation in PIECES:
-        return _chunks(x, fitness, tokens, service, judged)
+        return _chunks(x, fitness, tokens, service, judged, wanted.sampling.max_tokens or 0)
     targets = judged.order(x.plan.targets)
     if not targets:
         targets, judged = await _others(x, fitness, tokens, wanted, service, judged)
@@ -303,9 +314,10 @@ def _put_back(judged: Judged, planned: Sequence[Target], targets: Sequence[Targe
     return found
 
 
-def _chunks(x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec, judged: Judged) -> Chunks:
+def _chunks(x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec, judged: Judged, asked: int) -> Chunks:
     """Who reads: the largest windows of the plan. Smaller ones are not asked, as what is left would not fit them. First come
-    those who count alike: where one fails, its pieces are certain to fit the next."""
+    those who count alike: where one fails, its pieces are certain to fit the next. The answer has the room of its service, and of
+    what is `asked` for as far as it leaves the larger part to the prompt."""
     assert x.plan is not None
     assert fitness.context is not None
     rows = fitness.rows
@@ -324,8 +336,9 @@ def _chunks(x: Exchange, fitness: Fitness, tokens: Tokens, service: ServiceSpec,
     ]
     x.plan = msgspec.structs.replace(x.plan, targets=tuple(targets), filtered=(*x.plan.filtered, *smaller))
     spec = fitness.context.spec
-    because: Because = "stage" if judged.stage is not None and judged.stage.chunked else "oversize"
-    return Chunks(Room(window, service.headroom, spec.notes, spec.pieces), tokens, because)
+    nobody = all(one.verdict is Verdict.DOES_NOT_FIT for one in judged.fits.values())
+    answer = max(service.headroom, min(asked, window // 4), 1)
+    return Chunks(Room(window, answer, spec.notes, spec.pieces), tokens, "oversize" if nobody else "stage")
 
 
 def _told(asked: Exchange, number: int) -> PieceRead:

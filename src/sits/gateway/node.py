@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pathlib
 import random
 import socket
@@ -17,7 +18,7 @@ from sits.engines.remote.address import parse_address
 from sits.engines.remote.engine import RemoteEngine
 from sits.gateway.admin import Admin
 from sits.gateway.cache_pages import CachePages
-from sits.gateway.cluster import node_id, node_name
+from sits.gateway.cluster import node_id, node_name, process_id
 from sits.gateway.conversations import Conversations, ResponsePages
 from sits.gateway.crew import Figures, Versions
 from sits.gateway.embedding import BuiltIn, Declared, Embedder
@@ -214,7 +215,7 @@ class Node:
             self._embedder,
             vectors_of(settings, self._data),
             partial(bus_of, settings) if self.membership is not None else None,
-            process=node_id(socket.gethostname(), self.started_at, self._chance.getrandbits),
+            process=process_id(socket.gethostname(), self._worker, os.getpid(), self._chance.getrandbits),
             name=self._name,
             chance=self._chance.random,
             tell=self.reliability.events.tell,

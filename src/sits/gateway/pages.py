@@ -19,6 +19,7 @@ from sits.engines.base import Headers
 from sits.gateway.wire import Request, Wire
 from sits.inner.errors import Code, SitsError
 from sits.observe.redact import Redactor
+from sits.ports.room import is_the_operators, told
 from sits.security.keys import KeyIdentity
 
 _log = logging.getLogger("sits.gateway")
@@ -108,10 +109,8 @@ class Pages:
             answer = await self._visit(request, request_id)
         except SitsError as error:
             answer = self._refusal(request, error, request_id)
-        except Exception:
-            _log.exception("a defect in a page", extra={"request_id": request_id})
-            defect = SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {request_id}")
-            answer = self._refusal(request, defect, request_id)
+        except Exception as error:
+            answer = self._refusal(request, _unforeseen(error, request_id), request_id)
         headers: Headers = [(b"content-type", answer.content_type), (b"x-request-id", request_id.encode()), *answer.headers]
         wire.respond(answer.status, headers, answer.body)
         if answer.status >= 400 or _log.isEnabledFor(logging.DEBUG):
@@ -166,3 +165,12 @@ class Pages:
 
 async def _nowhere(visit: Visit) -> Answer:
     raise SitsError(Code.NOT_FOUND, "there is nothing here")
+
+
+def _unforeseen(error: Exception, request_id: str) -> SitsError:
+    """What a page that was broken off is answered with: a full disk is nothing to be reported to us."""
+    if isinstance(error, OSError) and is_the_operators(error):
+        _log.error("a page met a machine in trouble: %s", error, extra={"request_id": request_id})
+        return told(error)
+    _log.error("a defect in a page", exc_info=error, extra={"request_id": request_id})
+    return SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {request_id}")

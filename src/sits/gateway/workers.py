@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from sits.gateway.deaths import Death
+
 ENDS = (signal.SIGTERM, signal.SIGINT)
 RESTART_SECONDS = 1.0
 """The least time between two starts of one worker: a worker that dies at once must not spin."""
@@ -27,11 +29,13 @@ SUBREAPER = 36
 
 
 class Workers:
-    """Starts `count` workers by `work(index)`, which runs in the child and returns its exit code; keeps them alive."""
+    """Starts `count` workers by `work(index)`, which runs in the child and returns its exit code; keeps them alive. `died` hears of
+    each that ended before it was to."""
 
-    def __init__(self, count: int, work: Callable[[int], int]) -> None:
+    def __init__(self, count: int, work: Callable[[int], int], died: Callable[[Death], None]) -> None:
         self._count = count
         self._work = work
+        self._died = died
         self._pids: dict[int, int] = {}
         self._started: dict[int, float] = {}
         self._short: dict[int, int] = {}
@@ -56,9 +60,12 @@ class Workers:
                 continue
             index = self._pids.pop(pid)
             code = os.waitstatus_to_exitcode(status)
+            lived = max(0.0, time.monotonic() - self._started[index])
             if self._stopping:
                 # One that had only just been started dies of our signal: that is an end as good as any.
-                worst = worst or (0 if -code in ENDS else code)
+                if code != 0 and -code not in ENDS:
+                    self._died(Death(index, pid, code, lived, None))
+                    worst = worst or code
             elif code == 2 and index not in self._restarted:
                 # It cannot start: the same configuration will not start elsewhere either.
                 worst = code
@@ -66,14 +73,15 @@ class Workers:
             else:
                 # One that worked before is tried again and again: the files may be wrong just now, and the others serve.
                 self._restarted.add(index)
+                pause = self._pause(index, lived)
+                self._died(Death(index, pid, code, lived, pause))
                 if not self._stopping:
-                    self._start(index, self._pause(index))
+                    self._start(index, pause)
         _reap_orphans()
         return worst
 
-    def _pause(self, index: int) -> float:
+    def _pause(self, index: int, lived: float) -> float:
         """How long it is to wait now that it has died."""
-        lived = time.monotonic() - self._started[index]
         short = self._short[index] = self._short.get(index, 0) + 1 if lived < MOST_SECONDS else 0
         return pause_of(short, lived)
 

@@ -256,6 +256,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("sits_build_info", "gauge", "1; the version is in the label.", ("version",), merge="max"),
     Metric("sits_workers", "gauge", "Worker processes that these figures are the sum of."),
+    Metric(
+        "sits_worker_deaths_total",
+        "counter",
+        "Workers of several that were killed, or ended with an error, with the answers that they had under way. The log says how.",
+        ("worker",),
+    ),
     Metric("sits_metrics_workers_missing", "gauge", "Worker processes that did not hand over their figures in time."),
     Metric("process_resident_memory_bytes", "gauge", "Resident memory, summed over the workers.", unit="bytes"),
     Metric("process_cpu_seconds_total", "counter", "User and system CPU time, summed over the workers.", unit="seconds"),

@@ -124,7 +124,7 @@ def _chosen(record: Record) -> Tree:
     if record.draw is not None:
         if record.draw.scores:
             below.append(_candidates(record.draw, record.away))
-        below.append(Tree(_draw(record.draw) + _undone(record.draw.chosen, record.filtered)))
+        below.append(Tree(_draw(record.draw) + _undone(record.draw.chosen, record)))
     if record.cache:
         below.append(Tree(_CACHE.get(record.cache, record.cache)))
     if record.priority is not None:
@@ -136,12 +136,21 @@ def _chosen(record: Record) -> Tree:
     return Tree(f"route {_name(record.route)}{', rule ' + record.rule if record.rule else ''}", below)
 
 
-def _undone(chosen: str, filtered: list[tuple[str, str]]) -> str:
-    """That whoever was chosen is not who is asked first: what was found out since comes before that in the tree."""
-    said = [why for target, why in filtered if target == chosen]
+def _undone(chosen: str, record: Record) -> str:
+    """That whoever was chosen is not who is asked first, and who is: what was found out since comes before that in the tree."""
+    said = [why for target, why in record.filtered if target == chosen]
     if not said:
         return ""
-    return "; then it was put behind others" if all(why.startswith(LATER) for why in said) else "; then it was left out"
+    undone = "put behind others" if all(why.startswith(LATER) for why in said) else "left out"
+    first = _first_asked(record)
+    return f"; then it was {undone}{f', and {first} was asked first' if first not in ('', chosen) else ''}"
+
+
+def _first_asked(record: Record) -> str:
+    """Whom anything was asked of before all others; nothing where nobody was asked."""
+    for one in record.split.asked if record.split is not None else ():
+        return one.failed[0] if one.failed else one.target
+    return record.attempts[0].target if record.attempts else ""
 
 
 def _rule_passed(passed: Passed) -> str:

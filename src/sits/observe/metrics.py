@@ -267,6 +267,7 @@ class Registry:
         self.log_held = self._counters("sits_log_held_total").series()
         self.estimates = self._counters("sits_token_estimates_total").series()
         self.trace_rows_dropped = self._counters("sits_trace_rows_dropped_total").series()
+        self._counters("sits_worker_deaths_total")  # Of the parent of several workers, who tells it in a dump of his own.
         self._gauges("sits_build_info").series(__version__).value = 1
         self._gauges("sits_workers").series().value = 1
         self.workers_missing = self._gauges("sits_metrics_workers_missing").series()

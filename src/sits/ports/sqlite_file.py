@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def enter_wal(connection: sqlite3.Connection, wait: float) -> None:
@@ -28,3 +30,49 @@ def file_version(connection: sqlite3.Connection) -> int:
     """How many migrations the file has had."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of the block, or nothing of it when anything raises: the commit as well, which is where a full disk is found.
+
+    Whoever remembers what is in the file must forget it then.
+    """
+    _roll_back(connection)  # One that could not even be rolled back would stand in the way for ever.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        _roll_back(connection)
+        raise
+
+
+@contextmanager
+def one_moment(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is read inside is of one state of the file."""
+    _roll_back(connection)
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        _roll_back(connection)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    # After some errors SQLite has done it by itself, and refuses to do it again (sqlite.org/lang_transaction.html).
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def advice(name: str) -> str:
+    """What to do about an error of SQLite, by its name."""
+    if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+        return "the file is damaged: move it away and start again, or put a backup in its place"
+    if name.startswith("SQLITE_BUSY"):
+        return "another process holds it; try again"
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return "the disk is full, or failing: make room there, then try again"
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return "the file and its folder must belong to the user that runs sits, who may write there"
+    return "see the codes at sqlite.org/rescode.html"

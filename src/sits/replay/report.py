@@ -111,7 +111,8 @@ class Report(msgspec.Struct, frozen=True):
     priced: int
     """Requests of which the cost is known under both."""
     cost_before: float | None
-    """Dollars for these alone, by the declared prices of who was to be asked first; None where there are none."""
+    """Dollars for these alone, by the declared prices of who was to be asked first; None where there are none, or none of those
+    that moved elsewhere is among them: the others cannot differ."""
     cost_after: float | None
     unpriced: Mapping[str, int]
     """Why the cost of the others is not known, and how many they are: with `priced` all rows."""
@@ -120,7 +121,7 @@ class Report(msgspec.Struct, frozen=True):
     predicted: Mapping[str, int]
     """For so many of these it is predicted, by target: they moved."""
     latency_before: float | None
-    """Milliseconds, mean of these alone."""
+    """Milliseconds, mean of these alone; None where there are none, or none of those that moved elsewhere is among them."""
     latency_after: float | None
     p95_before: float | None
     """None where they are too few."""
@@ -136,6 +137,12 @@ class Report(msgspec.Struct, frozen=True):
     """By outcome."""
     excluded: Mapping[str, int] = {}
     """Requests that each estimate leaves out: they failed, another was asked than who was chosen, or nobody knows the outcome."""
+    elsewhere: int = 0
+    """Of those that moved, the ones of which another one is asked first, or nobody; the others cost and take what they did."""
+    priced_elsewhere: int = 0
+    """So many of these are among the ones of which the cost is known under both."""
+    timed_elsewhere: int = 0
+    """The same of the latency."""
     share: float = 1.0
     """Of the traffic, so much was recorded: all sums are of that."""
 
@@ -170,6 +177,7 @@ class Adding:
         self._notes: Counter[str] = Counter()
         self._moves: Counter[tuple[str, str, str]] = Counter()
         self._decided: Counter[str] = Counter()
+        self._elsewhere = self._priced_elsewhere = 0
         self._priced, self._costs = 0, [0, 0]
         self._unpriced: Counter[str] = Counter()
         self._untimed: Counter[str] = Counter()
@@ -201,6 +209,7 @@ class Adding:
         if made.differs:
             self._moved += 1
             self._moves[route, row.first, made.first] += 1
+            self._elsewhere += row.first != made.first
             self._refused += bool(made.refused)
             self._answered += not row.order
             if len(self._differing) < MOST_NAMED:
@@ -217,6 +226,12 @@ class Adding:
     def report(self) -> Report:
         """All of it."""
         before, after = sorted(self._took[0]), sorted(self._took[1])
+        timed, timed_elsewhere = len(before), sum(self._predicted.values())
+        priced = self._priced > 0
+        if self._elsewhere:
+            # Those that stay where they were are the same whatever the configuration: they alone compare nothing.
+            priced = self._priced_elsewhere > 0
+            before, after = (before, after) if timed_elsewhere else ([], [])
         return Report(
             self._rows,
             self._reproduced,
@@ -231,10 +246,10 @@ class Adding:
             ),
             dict(self._notes.most_common()),
             self._priced,
-            self._costs[0] * NANO if self._priced else None,
-            self._costs[1] * NANO if self._priced else None,
+            self._costs[0] * NANO if priced else None,
+            self._costs[1] * NANO if priced else None,
             dict(self._unpriced.most_common()),
-            len(before),
+            timed,
             dict(self._predicted.most_common()),
             sum(before) / len(before) if before else None,
             sum(after) / len(after) if after else None,
@@ -244,6 +259,9 @@ class Adding:
             self._latencies.fits,
             tuple(self._promises()),
             tuple(self._differing),
+            elsewhere=self._elsewhere,
+            priced_elsewhere=self._priced_elsewhere,
+            timed_elsewhere=timed_elsewhere,
             share=self._share,
         )
 
@@ -259,6 +277,7 @@ class Adding:
             self._unpriced[costs] += 1
             return
         self._priced += 1
+        self._priced_elsewhere += row.first != made.first
         self._costs[0] += costs[0]
         self._costs[1] += costs[1]
 

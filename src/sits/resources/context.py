@@ -116,16 +116,19 @@ class ContextSpec(Spec, frozen=True):
     smaller in proportion."""
 
     most: Count = USUAL_MOST
-    """Tokens of prompt and answer that one ask of a model may have; with `oversize: larger` models that declare a larger window
-    may use all of it. Longer prompts are `oversize`."""
+    """Tokens of prompt and answer that one ask of a model may have; unless `oversize` is `split` or `refuse`, models that declare a
+    larger window may use all of it. Longer prompts are `oversize`."""
     stages: list[StageSpec] = msgspec.field(default_factory=_usual_stages)
-    """By rising `below`."""
+    """By rising `below`, for prompts that fit. With `oversize: larger` or `refuse` the usual ones end with `reason`: nothing is read
+    in pieces."""
     services: dict[Name, ServiceSpec] = msgspec.field(default_factory=_usual_services)
     """By name: what the request says (`x-sits-service`), or the name of its domain."""
     service: Name | None = None
     """The service of requests that say none and are of no domain that is one; no headroom when not given."""
-    oversize: Literal["larger", "split", "refuse"] = "larger"
-    """A prompt that does not fit: only models with a larger window are asked, or it is read in pieces, or it is refused."""
+    oversize: Literal["larger", "split", "refuse"] | None = None
+    """A prompt that does not fit: only models that declare a larger window are asked, and without one it is refused (`larger`); it is
+    read in pieces (`split`); or it is refused (`refuse`). When not given larger windows are used, and what fits none is read in pieces
+    where it is of a stage `chunked`, else refused."""
     pieces: Annotated[int, msgspec.Meta(ge=2, le=256)] = 16
     """The most pieces that one prompt is read in; a longer one is refused."""
     notes: Annotated[int, msgspec.Meta(ge=FEWEST_NOTES, le=10**15)] = msgspec.field(default_factory=_usual_notes)
@@ -156,8 +159,8 @@ def _fitted(spec: ContextSpec) -> dict[str, Any]:
     if isinstance(notes, _Usual):
         notes = fitted["notes"] = max(FEWEST_NOTES, min(_part(USUAL_NOTES, spec.most), (room - 1) // 4))
     if isinstance(spec.stages, _Usual):
-        # Whoever writes notes wants to have texts read in pieces.
-        chunked = not isinstance(spec.notes, _Usual) or 2 * notes < room
+        # Whoever writes notes wants to have texts read in pieces; but not whoever says what else is to become of them.
+        chunked = spec.oversize in (None, "split") and (not isinstance(spec.notes, _Usual) or 2 * notes < room)
         fitted["stages"] = _fitting_stages(list(spec.stages), spec.most, chunked=chunked)
     return fitted
 

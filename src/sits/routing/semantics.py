@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from urllib.parse import unquote
 
 import msgspec
@@ -17,6 +17,10 @@ SCOPE, TIME, EMBEDDING = b"x-sits-grounding-scope", b"x-sits-grounding-time", b"
 HEADERS = (SCOPE, TIME, EMBEDDING)
 """What a request says of its grounds."""
 LONGEST = 4096
+AHEAD = 300.0
+"""Seconds that the clock of a client may be ahead of ours."""
+DAY_AHEAD = 14 * 3600.0 + AHEAD
+"""A date is the day of whoever says it, and in Kiribati (UTC+14) it begins so long before that of UTC."""
 _EMBEDDING = re.compile(r"(?P<model>[^@/\s][^@\s]*?)?(?:@(?P<version>[^@/\s]+))?(?:/(?P<dimension>[0-9]{1,6}))?")
 """A name of a model may have slashes in it (`BAAI/bge-m3`); digits behind the last one are a dimension."""
 
@@ -56,7 +60,7 @@ def grounds(facts: Facts) -> Grounds:
         if said is not None and len(said) > LONGEST:
             raise _bad(name, f"has more than {LONGEST} bytes")
     model, version, size = _embedding(embedding)
-    return Grounds(_scopes(scope), _oldest(time), model, version, dimension or size)
+    return Grounds(_scopes(scope), _oldest(time, facts.wall), model, version, dimension or size)
 
 
 def _dimensions(body: bytes) -> int:
@@ -84,14 +88,37 @@ def _embedding(said: bytes | None) -> tuple[str, str, int]:
     return found["model"] or "", found["version"] or "", int(found["dimension"] or 0)
 
 
-def _oldest(said: bytes | None) -> float | None:
+def _oldest(said: bytes | None, wall: float) -> float | None:
+    """The oldest of the times; `wall` is now, 0.0 where nobody says.
+
+    Raises:
+        SitsError: `invalid_request`: they are none, or one has not come yet and so is the time of no document.
+    """
     if said is None:
         return None
     try:
-        times = [datetime.fromisoformat(part.strip()) for part in said.decode("ascii").split(",") if part.strip()]
-        return min((one if one.tzinfo else one.replace(tzinfo=UTC)).timestamp() for one in times)
+        parts = [part.strip() for part in said.decode("ascii").split(",") if part.strip()]
+        times = [_moment(part) for part in parts]
+        oldest = min(times)
     except (ValueError, OverflowError) as error:
         raise _bad(TIME, "is no list of RFC 3339 times or dates") from error
+    for part, time in zip(parts, times, strict=True):
+        if wall and time - wall > (DAY_AHEAD if _is_date(part) else AHEAD):
+            raise _bad(TIME, f"({part[:40]}) is in the future: no document is from then, and grounding.maxAgeHours goes by it")
+    return oldest
+
+
+def _moment(said: str) -> float:
+    time = datetime.fromisoformat(said)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _is_date(said: str) -> bool:
+    try:
+        date.fromisoformat(said)
+    except ValueError:
+        return False
+    return True
 
 
 def _bad(header: bytes, why: str) -> SitsError:

@@ -15,7 +15,8 @@ from typing import Any
 
 from sits.inner.errors import Code, SitsError
 from sits.ports.own_file import own_file
-from sits.ports.sqlite_file import enter_wal, file_version
+from sits.ports.room import told
+from sits.ports.sqlite_file import advice, enter_wal, file_version, transaction
 
 FILE = "sits.db"
 _BUSY_SECONDS = 10.0
@@ -37,7 +38,7 @@ class Database:
         """Open `folder/sits.db`, made when missing (folder 0700, file 0600) and brought to the current version.
 
         Raises:
-            SitsError: `internal_error`, the message says what is wrong with which file and what to do.
+            SitsError: `state_unavailable`, the message says what is wrong with which file and what to do.
         """
         self.path = folder / FILE
         self._lock = threading.RLock()
@@ -71,14 +72,8 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One durable transaction: all of the block, or nothing of it when it raises."""
-        with self._told():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
+        with self._told(), transaction(self._connection):
+            yield self._connection
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -86,11 +81,13 @@ class Database:
         with self._lock:
             try:
                 yield
+            except (sqlite3.ProgrammingError, sqlite3.IntegrityError) as error:
+                raise SitsError(Code.INTERNAL, f"{self.path}: {error}") from error
             except sqlite3.Error as error:
                 name = getattr(error, "sqlite_errorname", type(error).__name__)
-                raise SitsError(Code.INTERNAL, f"{self.path}: {error} ({name}); {_advice(name)}") from error
+                raise SitsError(Code.STATE_UNAVAILABLE, f"{self.path}: {error} ({name}); {advice(name)}") from error
             except OSError as error:
-                raise SitsError(Code.INTERNAL, f"{error.filename or self.path}: {error.strerror}") from error
+                raise told(error, self.path) from error
 
     def _prepare(self) -> None:
         self._connection.execute("PRAGMA foreign_keys = ON")
@@ -103,20 +100,8 @@ class Database:
             version = file_version(self._connection)
             if version > len(MIGRATIONS):
                 message = f"{self.path} has version {version}, this program knows {len(MIGRATIONS)}: use a newer sits"
-                raise SitsError(Code.INTERNAL, message)
+                raise SitsError(Code.STATE_UNAVAILABLE, message)
             for number, script in enumerate(MIGRATIONS[version:], version + 1):
                 for statement in script.split(";"):
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {number}")
-
-
-def _advice(name: str) -> str:
-    if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
-        return "move the file away and start again, or put a backup in its place"
-    if name.startswith("SQLITE_BUSY"):
-        return "another process holds it; try again"
-    if name == "SQLITE_FULL":
-        return "the disk is full"
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return "the file and its folder must belong to the user that runs sits"
-    return "see the codes at sqlite.org/rescode.html"

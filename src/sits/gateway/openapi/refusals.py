@@ -113,6 +113,10 @@ def headers() -> dict[str, Any]:
         "x-sits-served": header("The id that the server which answered knows its model by."),
         "x-sits-target": header("The Model that answered."),
         "x-sits-attempts": header("How many targets were tried.", {"type": "string", "pattern": r"^\d+$"}),
+        "x-sits-pieces": header(
+            "In how many pieces the prompt was read, each by a request of its own; not there where it was asked whole.",
+            {"type": "string", "pattern": r"^\d+$"},
+        ),
         "x-sits-overhead": header("The gateway's own time until this header was made, in milliseconds.", number),
         "x-sits-estimated": header("`true` on a token count that nobody behind the name could make.", const("true")),
         "x-sits-cache": header(
@@ -140,8 +144,8 @@ def header_refs(*names: str) -> dict[str, Any]:
 
 
 ON_DATA_PLANE = (
-    "x-sits-requested", "x-sits-served", "x-sits-target", "x-sits-attempts", "x-sits-overhead", "server-timing",
-    "x-sits-cache", "age", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests",
+    "x-sits-requested", "x-sits-served", "x-sits-target", "x-sits-attempts", "x-sits-pieces", "x-sits-overhead",
+    "server-timing", "x-sits-cache", "age", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests",
     "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
 )  # fmt: skip
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from sits.inner.errors import Code, SitsError
 from sits.ports.own_file import own_file
-from sits.ports.sqlite_file import enter_wal, file_version
+from sits.ports.room import told
+from sits.ports.sqlite_file import advice, enter_wal, file_version, one_moment, transaction
 from sits.ports.vectors import rules
 from sits.ports.vectors.base import Vector
 
@@ -91,7 +92,7 @@ class Rows:
 
         From the beginning, when it is not `number` any more or deletions after `seen` are forgotten.
         """
-        with self._told(), self._reading():
+        with self._told(), one_moment(self._connection):
             head = self._head(collection, partition)
             if head.number is None:
                 return head, []
@@ -101,25 +102,25 @@ class Rows:
 
     def get(self, collection: str, partition: str, ids: Sequence[str]) -> list[tuple[bytes, bytes] | None]:
         """Vector and fields of each id."""
-        with self._told(), self._reading():
+        with self._told(), one_moment(self._connection):
             number = self._head(collection, partition).number
             query = "SELECT vector, fields FROM entries WHERE partition = ? AND id = ? AND vector IS NOT NULL"
             return [self._connection.execute(query, (number, key)).fetchone() for key in ids]
 
     def ids(self, collection: str, partition: str, after: str, limit: int) -> list[str]:
-        with self._told(), self._reading():
+        with self._told(), one_moment(self._connection):
             number = self._head(collection, partition).number
             query = "SELECT id FROM entries WHERE partition = ? AND id > ? AND vector IS NOT NULL ORDER BY id LIMIT ?"
             return [key for (key,) in self._connection.execute(query, (number, after, limit))]
 
     def partitions(self, collection: str) -> list[str]:
-        with self._told(), self._reading():
+        with self._told(), one_moment(self._connection):
             self._dimension(collection)
             query = "SELECT name FROM partitions WHERE collection = ? ORDER BY name"
             return [name for (name,) in self._connection.execute(query, (collection,))]
 
     def count(self, collection: str, partition: str) -> int:
-        with self._told(), self._reading():
+        with self._told(), one_moment(self._connection):
             return self._head(collection, partition).held
 
     def dimension(self, collection: str) -> int:
@@ -134,7 +135,7 @@ class Rows:
     # Writing
 
     def create(self, collection: str, dimension: int) -> None:
-        with self._told(), self._writing():
+        with self._told(), transaction(self._connection):
             self._connection.execute("INSERT OR IGNORE INTO collections VALUES (?, ?, 0)", (collection, dimension))
             has = self._dimension(collection)
             if has != dimension:
@@ -142,7 +143,7 @@ class Rows:
 
     def upsert(self, collection: str, partition: str, items: Sequence[tuple[str, Vector, bytes]], most: int) -> None:
         """Put items in, all or none."""
-        with self._told(), self._writing():
+        with self._told(), transaction(self._connection):
             self._dimension(collection)
             if not items:
                 return
@@ -161,7 +162,7 @@ class Rows:
                 raise rules.too_many(collection, most)
 
     def delete(self, collection: str, partition: str, ids: Sequence[str]) -> None:
-        with self._told(), self._writing():
+        with self._told(), transaction(self._connection):
             number = self._head(collection, partition).number
             if number is None:
                 return
@@ -175,7 +176,7 @@ class Rows:
 
     def drop(self, collection: str, partition: str | None) -> list[int]:
         """Take away a partition or all; returns the numbers that are no more."""
-        with self._told(), self._writing():
+        with self._told(), transaction(self._connection):
             query = "SELECT number, held FROM partitions WHERE collection = ? AND (name = ? OR ?)"
             found = self._connection.execute(query, (collection, partition, partition is None)).fetchall()
             for number, held in found:
@@ -237,7 +238,7 @@ class Rows:
         self._connection.execute("PRAGMA synchronous = NORMAL")
         if file_version(self._connection) == _VERSION:
             return
-        with self._writing():
+        with transaction(self._connection):
             version = file_version(self._connection)
             if version > _VERSION:
                 message = f"{self.path} has version {version}, this program knows {_VERSION}: use a newer sits"
@@ -248,45 +249,12 @@ class Rows:
                 self._connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """All that is read inside is of one moment."""
-        self._connection.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._connection.execute("ROLLBACK")
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """All of the block, or nothing of it when it raises."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
-
-    @contextmanager
     def _told(self) -> Iterator[None]:
         """The errors of SQLite and the system in words of ours."""
         try:
             yield
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", type(error).__name__)
-            raise SitsError(Code.STATE_UNAVAILABLE, f"{self.path}: {error} ({name}); {_advice(name)}") from error
+            raise SitsError(Code.STATE_UNAVAILABLE, f"{self.path}: {error} ({name}); {advice(name)}") from error
         except OSError as error:
-            raise SitsError(Code.STATE_UNAVAILABLE, f"{error.filename or self.path}: {error.strerror}") from error
-
-
-def _advice(name: str) -> str:
-    if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-        return "the file is damaged: move it away and start again, or put a backup in its place"
-    if name.startswith("SQLITE_BUSY"):
-        return "another process holds it; try again"
-    if name == "SQLITE_FULL":
-        return "the disk is full"
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return "the file and its folder must belong to the user that runs sits"
-    return "see the codes at sqlite.org/rescode.html"
+            raise SitsError(Code.STATE_UNAVAILABLE, told(error, self.path).message) from error

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from blake3 import blake3
 
-from sits.inner.errors import Code, SitsError
+from sits.ports.room import told
 
 _log = logging.getLogger("sits.substitutes")
 
@@ -48,7 +48,7 @@ class Shelf:
         """Keep these, and what is there already as far as there is room.
 
         Raises:
-            SitsError: `internal_error`, the folder cannot be written.
+            SitsError: `state_unavailable` or `internal_error`, the folder cannot be written.
         """
         kept = {_key(text): vector for text, vector in vectors.items()}
         for key, vector in self._read().items():
@@ -61,7 +61,7 @@ class Shelf:
                 file.write(_encode(_File(self._embedder, kept)))
             os.replace(file.name, self._path)
         except OSError as error:
-            raise SitsError(Code.INTERNAL, f"{self._path}: {error.strerror}") from error
+            raise told(error, self._path) from error
 
     def _read(self) -> dict[bytes, bytes]:
         try:

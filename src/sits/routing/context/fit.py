@@ -35,6 +35,8 @@ class Fit(msgspec.Struct, frozen=True, gc=False):
     counted: bool = False
     overhead: int = 0
     """What of the prompt is the protocol's: the chat template, where that is known."""
+    guess: int = 0
+    """What the prompt is estimated to have, where `lower` is no more than likely."""
 
     @property
     def lacking(self) -> int:
@@ -45,6 +47,8 @@ class Fit(msgspec.Struct, frozen=True, gc=False):
         """The figures in words."""
         if self.counted:
             prompt = f"a prompt of {self.lower} tokens"
+        elif self.guess:
+            prompt = f"a prompt of about {self.guess} tokens, not counted but hardly fewer than {self.lower},"
         elif self.lower:
             prompt = f"a prompt of {self.lower} to {self.upper} tokens"
         else:

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from sits.inner.errors import Code, SitsError
 from sits.resources.context import ContextSpec, ServiceSpec, StageSpec
 from sits.resources.kinds import Model
+from sits.resources.problem import did_you_mean, quoted
 
 HEADER = b"x-sits-service"
 """The service that a request says it is."""
 NO_SERVICE = ServiceSpec()
+MOST_NAMED = 16
+"""Services that a refusal names."""
 
 
 class Stage:
@@ -47,7 +50,7 @@ class Context:
     def __init__(self, spec: ContextSpec) -> None:
         self.spec = spec
         self.most = spec.most
-        self._larger = spec.oversize == "larger"
+        self._larger = spec.oversize in (None, "larger")
         self._edges = [stage.below for stage in spec.stages if stage.below is not None]
         self.edge = self._edges[0] if self._edges else spec.most
         """Prompts of fewer tokens are of the first stage."""
@@ -63,6 +66,13 @@ class Context:
             return self.most
         return declared if self._larger or declared < self.most else self.most
 
+    def limit(self, declared: int | None) -> int:
+        """Tokens that the route allows a model with this window, whatever its server would take: where it says what is to become of
+        longer prompts. 0: it leaves that to the server."""
+        if self.spec.oversize is None or (self._larger and declared is not None):
+            return 0
+        return self.most
+
     def stage(self, lower: int, upper: int) -> Stage | None:
         """The stage of a prompt of `lower` to `upper` tokens; None where that takes a count."""
         at = bisect_right(self._edges, upper)
@@ -77,11 +87,17 @@ class Context:
             SitsError: `invalid_request`: the header names none of them.
         """
         if said is not None:
-            found = self._services.get(said.decode("utf-8", "replace"))
+            name = said.decode("utf-8", "replace")
+            found = self._services.get(name)
             if found is None:
-                known = ", ".join(self._services)
-                raise SitsError(
-                    Code.INVALID_REQUEST, f"x-sits-service: no such service; there are {known}", param="x-sits-service"
-                )
+                raise self._stranger(name)
             return found
         return self._services.get(domain, self._usual) if domain is not None else self._usual
+
+    def _stranger(self, name: str) -> SitsError:
+        names = list(self._services)
+        near = did_you_mean(name, names)
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        known = f"there are {', '.join(names[:MOST_NAMED])}{more}" if names else "the route has none"
+        message = f"x-sits-service: {quoted(name)} is no service of this route; {near + ' ' if near else ''}{known}"
+        return SitsError(Code.INVALID_REQUEST, message, param="x-sits-service")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from blake3 import blake3
 
-from sits.inner.errors import Code, SitsError
+from sits.ports.room import told
 from sits.routing.intent.head import Head
 from sits.routing.intent.intent import Bare, Intent
 from sits.routing.intent.spread import Spread
@@ -176,14 +176,14 @@ class Fits:
         """Keep it, and `MOST` in all.
 
         Raises:
-            SitsError: `internal_error`, the folder cannot be written.
+            SitsError: `state_unavailable` or `internal_error`, the folder cannot be written.
         """
         path = self._path(name)
         try:
             put(path, raw)
             others = sorted(self.folder.glob("fit-*.bin"), key=lambda one: one.stat().st_mtime, reverse=True)
         except OSError as error:
-            raise SitsError(Code.INTERNAL, f"{path}: {error.strerror}") from error
+            raise told(error, path) from error
         for other in others[MOST:]:
             with contextlib.suppress(OSError):  # another process tidies up, too
                 other.unlink()

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from blake3 import blake3
 
-from sits.inner.errors import Code, SitsError
+from sits.ports.room import told
 
 _log = logging.getLogger("sits.intent")
 
@@ -57,7 +57,7 @@ class Shelf:
         """Keep these, and what is there already as far as there is room.
 
         Raises:
-            SitsError: `internal_error`, the folder cannot be written.
+            SitsError: `state_unavailable` or `internal_error`, the folder cannot be written.
         """
         kept = {key_of(text): vector for text, vector in vectors.items()}
         for key, vector in self._read().items():
@@ -68,7 +68,7 @@ class Shelf:
             put(self.path, _encode(_File(self.model, kept)))
             others = sorted(self.path.parent.glob("examples-*.bin"), key=lambda one: one.stat().st_mtime, reverse=True)
         except OSError as error:
-            raise SitsError(Code.INTERNAL, f"{self.path}: {error.strerror}") from error
+            raise told(error, self.path) from error
         for other in others[MOST_FILES:]:
             with contextlib.suppress(OSError):  # another process tidies up, too
                 other.unlink()
@@ -119,13 +119,13 @@ def alone(path: Path) -> Iterator[bool]:
     """Whether no other process holds this file; from then on they find it held, until the end of the block.
 
     Raises:
-        SitsError: `internal_error`, the folder cannot be written.
+        SitsError: `state_unavailable` or `internal_error`, the folder cannot be written.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = path.open("wb")
     except OSError as error:
-        raise SitsError(Code.INTERNAL, f"{path.parent}: {error.strerror}") from error
+        raise told(error, path.parent) from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from sits.inner.errors import Code, SitsError
+from sits.ports.room import told
 from sits.routing.intent.tune import Tuning
 from sits.state.intent.building import load_tuning
 from sits.state.intent.shelf import plain, put
@@ -62,13 +63,13 @@ def write(folder: Path, tuning: Kept, *, built_in: bool) -> Path:
     """Keep it where `find` finds it.
 
     Raises:
-        SitsError: `internal_error`: the folder cannot be written.
+        SitsError: `state_unavailable` or `internal_error`: the folder cannot be written.
     """
     path = folder / _file(tuning.weights, built_in)
     try:
         put(path, msgspec.json.encode(tuning) + b"\n")
     except OSError as error:
-        raise SitsError(Code.INTERNAL, f"{path}: {error.strerror}") from error
+        raise told(error, path) from error
     return path
 
 

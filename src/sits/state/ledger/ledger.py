@@ -19,7 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from sits.inner.errors import Code, SitsError
+from sits.inner.errors import SitsError
+from sits.ports.room import told
 from sits.state.ledger.drain import Drain
 from sits.state.ledger.entry import Entry
 from sits.state.ledger.journal import FOLDER, SEGMENT_BYTES, SEGMENTS, Journal
@@ -68,13 +69,13 @@ class Ledger:
         """`table` becomes the ledger's own: it is closed with it. What is older than `keep_days` is removed from it.
 
         Raises:
-            SitsError: `internal_error`, the folder cannot be made.
+            SitsError: `state_unavailable` or `internal_error`, the folder cannot be made.
         """
         folder = data / FOLDER
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise SitsError(Code.INTERNAL, f"{error.filename or folder}: {error.strerror}") from error
+            raise told(error, folder) from error
         self._journal = Journal(folder, clock=clock, wall=wall, segment_bytes=segment_bytes, segments=segments, entropy=entropy)
         self._table = table
         self._drain = Drain(folder, table, self._journal)

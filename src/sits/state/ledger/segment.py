@@ -21,7 +21,7 @@ from zlib import crc32
 
 import msgspec
 
-from sits.inner.errors import Code, SitsError
+from sits.ports.room import told
 
 MAGIC = b"SITSJNL1"
 HEAD = 64
@@ -169,14 +169,14 @@ def adopt(path: Path) -> Orphan | None:
     """Take over a segment without an owner; None when its writer lives, another is draining it, or it is gone.
 
     Raises:
-        SitsError: `internal_error`, the file cannot be read.
+        SitsError: `state_unavailable` or `internal_error`, the file cannot be read.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise SitsError(Code.INTERNAL, f"{path}: {error.strerror}") from error
+        raise told(error, path) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(fd).st_nlink:
@@ -185,7 +185,7 @@ def adopt(path: Path) -> Orphan | None:
         pass  # Somebody's; that is the answer.
     except OSError as error:
         os.close(fd)
-        raise SitsError(Code.INTERNAL, f"{path}: {error.strerror}") from error
+        raise told(error, path) from error
     os.close(fd)
     return None
 

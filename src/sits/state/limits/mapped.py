@@ -24,6 +24,7 @@ from struct import Struct
 from zlib import crc32
 
 from sits.inner.errors import Code, SitsError
+from sits.ports.room import told
 from sits.state.limits.counted import Change, CountedLimits, Line
 
 FOLDER = "limits"
@@ -64,7 +65,8 @@ class MappedLines:
         """Open or make the file, and take a worker's column of it.
 
         Raises:
-            SitsError: `internal_error`, with what is wrong with which file; `state_unavailable`, another worker does not let go.
+            SitsError: `internal_error`, with what is wrong with which file; `state_unavailable`, there is no room, or another worker
+                does not let go.
         """
         self.path = folder / FILE
         self._folder = folder
@@ -76,7 +78,7 @@ class MappedLines:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise SitsError(Code.INTERNAL, f"{error.filename or folder}: {error.strerror}") from error
+            raise told(error, self.path, wanted=self._size) from error
         try:
             self._take()
             try:
@@ -87,7 +89,7 @@ class MappedLines:
         except BaseException as error:
             os.close(self._fd)
             if isinstance(error, OSError):
-                raise SitsError(Code.INTERNAL, f"{self.path}: {error.strerror}") from error
+                raise told(error, self.path, wanted=self._size) from error
             raise
         # End, spent, reserved, and over the parts of the others, our own.
         self._line = Struct(f"<dqq{_PARTS_AT + 8 * self._me - _FIGURES_AT - 24}xq").unpack_from
