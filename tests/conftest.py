@@ -1,15 +1,21 @@
-"""The gateway that tests from outside share."""
+"""The gateway that tests from outside share, and what holds for every run."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
+from aftermath import guarded
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 from serving import Served, data_folder, run, serving
+
+# Some machines ask for it; each of the hundreds of processes that are started here would then compile what it imports anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples at every run, so that a change is told from luck; `SITS_DICE=1 make test` looks for others.
 settings.register_profile("steady", derandomize=True)
@@ -20,6 +26,10 @@ else:
     settings.load_profile("steady")
     # It takes constants of our modules for examples, of those that happen to be loaded: others after other tests.
     providers._get_local_constants = lambda: providers._local_constants
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.add_cleanup(guarded())
 
 
 @pytest.fixture(scope="session")

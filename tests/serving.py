@@ -23,7 +23,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("SITS_TEST_MODELS", ROOT / ".cache" / "models"))
 BIN = Path(sys.executable).parent
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which a test gives up waiting for what must happen."""
 
 
@@ -111,7 +111,7 @@ def serving(data: Path, *arguments: str | Path, cwd: Path | None = None, **env: 
         watchdog.cancel()
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(5)
+            process.wait(20)
         process.kill()
         process.wait()
         process.stdout.close()

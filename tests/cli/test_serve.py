@@ -62,11 +62,14 @@ def test_a_port_that_is_taken_is_said_to_be_so(tmp_path: Path, config: Path, tak
     assert tried.stderr == f"cannot listen on 127.0.0.1 port {taken}: address already in use; choose another with --port\n"
 
 
-def test_two_gateways_with_workers_do_not_share_a_port_by_accident(tmp_path: Path, config: Path) -> None:
+def test_two_gateways_share_neither_a_port_nor_a_data_folder_by_accident(tmp_path: Path, config: Path) -> None:
     with serving(tmp_path / "one", "--config", config, "--workers", "2") as served:
         port = served.url.rpartition(":")[2]
         tried = run("sits", "serve", "--config", config, "--data", tmp_path / "two", "--port", port, "--workers", "2")
         assert (tried.returncode, "address already in use" in tried.stderr) == (2, True)
+        tried = run("sits", "serve", "--config", config, "--data", tmp_path / "one", "--port", "0")
+        who = f"pid {served.process.pid} at 127.0.0.1:{port} on {socket.gethostname()}"
+        assert (tried.returncode, who in tried.stderr, "--data" in tried.stderr) == (2, True, True)
 
 
 WRONG: dict[str, tuple[str, str]] = {

@@ -275,18 +275,23 @@ def fresh(folder: Path) -> Iterator[tuple[Served, Path]]:
 
 def test_status_tells_a_refused_change_by_its_exit_code(tmp_path: Path) -> None:
     with fresh(tmp_path) as (served, config):
-        well_ = run("sitsctl", "status", url=served.url)
-        assert well_.returncode == 0
+        well_ = run("sitsctl", "status", "--config-only", url=served.url)
+        assert (well_.returncode, "far" in well_.stdout) == (0, False)
         assert f"configuration 1 ({served.ask('GET', '/v1/admin/status')['config']['hash'][:12]})" in well_.stdout
         assert run("sitsctl", "records", url=served.url).stderr == "no requests yet\n"
         (config / "b.yaml").write_text("kind: Modle\n")
-        refused = eventually(lambda: found if (found := run("sitsctl", "status", url=served.url)).returncode else None)
+        refused = eventually(lambda: found if (found := run("sitsctl", "status", url=served.url)).returncode == 1 else None)
         assert refused.returncode == 1
         assert f"the last change was refused:\n{config / 'b.yaml'}:1:" in refused.stdout
         as_json = run("sitsctl", "status", "--json", url=served.url)
         assert (as_json.returncode, json.loads(as_json.stdout)["config"]["version"]) == (1, 1)
         (config / "b.yaml").unlink()
-        eventually(lambda: run("sitsctl", "status", url=served.url).returncode == 0)
+        eventually(lambda: run("sitsctl", "status", "--config-only", url=served.url).returncode == 0)
+        away = eventually(lambda: found if (found := run("sitsctl", "status", url=served.url)).returncode == 3 else None)
+        (row,) = (line for line in away.stdout.splitlines() if line.startswith("  far "))
+        assert "not reachable at http://127.0.0.1:9/metrics: " in row
+        as_json = run("sitsctl", "status", "--json", url=served.url)
+        assert (as_json.returncode, list(json.loads(as_json.stdout)["unwell"]["models"])) == (3, ["far"])
 
 
 # Keys, beside the service

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import httptools
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a test gives up waiting for what must happen."""
 
 

@@ -18,7 +18,7 @@ from gateway_client import Asking, ask, begin, eventually
 from gateway_rig import settings, write
 
 COMMAND = (sys.executable, "-c", "from sits.cli.sits import main; main()")
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 
 
 class Sits:
@@ -74,7 +74,7 @@ class Sits:
             os.killpg(self.pid, signal.SIGKILL)
         await self._process.wait()
 
-    async def exit_code(self, seconds: float = 30.0) -> int:
+    async def exit_code(self, seconds: float = 60.0) -> int:
         async with asyncio.timeout(seconds):
             return await self._process.wait()
 

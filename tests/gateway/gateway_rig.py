@@ -19,9 +19,12 @@ from sits.gateway.http.front import Front
 from sits.gateway.http.protocol import HttpProtocol
 from sits.gateway.node import Node
 from sits.observe.record import Record
+from sits.resources import watch
 
 QUICK = {"connect": 30.0, "headers": 30.0, "firstToken": 30.0, "idle": 30.0, "total": 60.0}
 """Deadlines that a test never waits for, and that end a test that hangs."""
+# Each end of a node waits for the next step: 45 ms less for each of some 1,500 gateways.
+watch.STEP_MS = 5
 
 
 ASKED = ("vllm", "sglang", "tgi", "llamacpp")

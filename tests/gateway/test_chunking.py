@@ -277,6 +277,24 @@ def test_nothing_is_asked_for_a_client_that_has_gone_or_beyond_the_deadline() ->
     assert caught.value.code is Code.UPSTREAM_TIMEOUT
 
 
+def test_cutting_is_within_the_deadline_too_and_how_many_pieces_there_are_is_told_before_the_first_is_read() -> None:
+    class Slow(Bytes):
+        async def texts(self, target: Any, texts: list[str]) -> list[int]:
+            await asyncio.Event().wait()
+            return [0 for _ in texts]
+
+    body, reader = chat(("user", "\n\n".join(STORY))), Reader()
+    reading = Reading(reader, Slow(), Room(1024, 200, 64), left=lambda: 0.01)
+    with pytest.raises(SitsError, match="the request's own deadline passed while its prompt was cut into pieces") as caught:
+        asyncio.run(reading.through(body, "chat"))
+    assert (caught.value.code, reader.asked) == (Code.UPSTREAM_TIMEOUT, [])
+
+    told: list[tuple[int, int]] = []
+    reading = Reading(reader, Bytes(), Room(1024, 200, 64), cut=lambda pieces: told.append((pieces, len(reader.asked))))
+    read = asyncio.run(reading.through(body, "chat"))
+    assert told == [(read.pieces, 0)]
+
+
 class Fitted(SimpleNamespace):
     """What came of a request: status, body, the plan, what was read in pieces, and counts that became estimates."""
 

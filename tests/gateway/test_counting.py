@@ -14,6 +14,7 @@ from sits.dialects.openai_chat import CHAT
 from sits.engines.base import Deadlines
 from sits.gateway.counting import UNCOUNTED, Fitness, Judged, is_plain
 from sits.inner.ask import Ask
+from sits.inner.estimate import fewest_tokens, text_tokens
 from sits.resources.context import ContextSpec, ServiceSpec, StageSpec, TokenizerSpec
 from sits.resources.kinds import Metadata, Model, ModelSpec
 from sits.routing.context import Verdict
@@ -187,6 +188,51 @@ def test_a_prompt_that_fits_nobody_is_split_where_the_route_says_so(oversize: An
     assert found.fits["one"].verdict is Verdict.DOES_NOT_FIT
     assert found.split is split
     assert found.order([one]) == []
+
+
+@pytest.mark.parametrize(
+    ("oversize", "count", "split"),
+    [(None, 5000, True), (None, 3500, True), ("larger", 5000, False), ("larger", 3500, True), ("split", 5000, True),
+     ("split", 3500, True), ("refuse", 5000, False), ("refuse", 3500, True)],
+)  # fmt: skip
+def test_a_stage_speaks_for_prompts_that_fit_unless_nobody_says_what_becomes_of_others(
+    oversize: Any, count: int, split: bool
+) -> None:
+    one = target("one", 4096)
+    context = ContextSpec(most=4096, stages=[StageSpec("reason", 3072), StageSpec("chunked")], services={}, oversize=oversize)
+    assert judged(Fitness([one], context), Counted(count), body_of(9000), one).split is split
+
+
+GUESSED: dict[str, tuple[Any, int | None, int, bool]] = {
+    "no context but a window": (None, 4096, 0, True),
+    "refused beyond the most": ("refuse", 32_000, 4096, False),
+    "refused beyond a window, too": ("refuse", 3000, 4096, False),
+    "not so certain": ("refuse", 32_000, 7000, True),
+    "split beyond the most": ("split", 32_000, 4096, False),
+    "larger ones have the last word": ("larger", 5000, 4096, True),
+    "one that declares none has the most": ("larger", None, 4096, False),
+    "nobody says": (None, None, 4096, True),
+}
+
+
+@pytest.mark.parametrize(("oversize", "window", "most", "asked"), GUESSED.values(), ids=GUESSED)
+def test_beyond_the_most_of_a_route_an_estimate_counts_and_a_sparing_one(
+    oversize: Any, window: int | None, most: int, asked: bool
+) -> None:
+    one = target("one", window) if window is not None else target("one")
+    context = ContextSpec(most=most, stages=[StageSpec("reason")], services={}, notes=16, oversize=oversize) if most else None
+    found = judged(Fitness([one], context), Counted(10_000, exact=False), body_of(40_000), one)
+    assert bool(found.order([one])) is asked
+    if not asked:
+        why = found.fits["one"].why()
+        assert why.startswith("a prompt of about 10000 tokens, not counted but hardly fewer than 6666, and 1 for the answer")
+    assert found.split is (oversize == "split")
+
+
+@pytest.mark.parametrize(("text", "fewest"), [("word " * 60, 50), ("人工智能" * 25, 40), ("人" * 100 + "a" * 60, 50), ("", 0)])
+def test_hardly_any_text_has_fewer_tokens_than_this(text: str, fewest: int) -> None:
+    assert fewest_tokens(text) == fewest
+    assert fewest <= text_tokens(text)
 
 
 def test_the_most_of_a_route_bounds_a_larger_window_unless_larger_ones_are_for_longer_prompts() -> None:

@@ -30,6 +30,7 @@ from embedding_kit import (
 )
 from gateway_rig import Gateway, inside_loop, model, route, settings
 from gateway_wires import PATHS, WIRES, request
+from granted import Granted
 
 from sits.engines.local.engine import LocalModels, local_engine
 from sits.engines.remote.address import parse_address
@@ -352,9 +353,9 @@ def test_a_search_by_meaning_waits_for_a_hanging_embedder_once_and_is_refused_at
         await until(lambda: server.asked == asked + 1)
         now[0] += 2.0
         assert await first is Code.UPSTREAM_TIMEOUT
-        begun = time.perf_counter()
-        assert [await code(f"q{at}") for at in range(20)] == [Code.MODEL_UNAVAILABLE] * 20
-        assert (time.perf_counter() - begun < 0.5, server.asked) == (True, asked + 1)
+        async with Granted() as waited:
+            assert [await code(f"q{at}") for at in range(20)] == [Code.MODEL_UNAVAILABLE] * 20
+        assert (waited.seconds < 0.5, server.asked) == (True, asked + 1)
         assert await sense.nearest(LAW[0], 2) == known, "what is kept is found all the same"
         with pytest.raises(SitsError, match=r"^bge-m3 has not answered within 2.0 s; it is left alone and asked again in 1.0 s"):
             await sense.nearest("x", 1)
@@ -388,9 +389,9 @@ def test_the_built_in_model_that_is_stopped_goes_on_and_one_that_is_killed_comes
         fresh = texts()
 
         async def waited() -> float:
-            begun = time.perf_counter()
-            await node.read(chat(next(fresh)), "chat", 0.1)
-            return time.perf_counter() - begun
+            async with Granted() as waited:
+                await node.read(chat(next(fresh)), "chat", 0.1)
+            return waited.seconds
 
         try:
             node.apply(BOTH)
@@ -402,7 +403,7 @@ def test_the_built_in_model_that_is_stopped_goes_on_and_one_that_is_killed_comes
                 spent = [await waited() for _ in range(60)]
             finally:
                 os.kill(pid, signal.SIGCONT)
-            assert sum(one > 0.09 for one in spent) < 15, "each but the first ones is to be answered at once"
+            assert sum(one > 0.05 for one in spent) < 15, "each but the first ones is to be answered at once"
             assert node.status()["resting"] is not None or node.status()["trouble"] == ""
             await until(lambda: node.status()["resting"] is None)
             assert (await node.read(chat(next(fresh)), "chat", 10.0)).stage == "deep"
@@ -464,12 +465,12 @@ async def test_requests_of_a_gateway_whose_embedder_hangs_are_answered_as_fast_a
         async def spent() -> float:
             body = request("chat", "chat")
             body["messages"] = [{"role": "user", "content": next(fresh)}]
-            begun = time.perf_counter()
-            assert (await gateway.ask(PATHS["chat"], body)).status == 200
-            return time.perf_counter() - begun
+            async with Granted() as waited:
+                assert (await gateway.ask(PATHS["chat"], body)).status == 200
+            return waited.seconds
 
         took = [await spent() for _ in range(40)]
-        assert sum(one > 0.45 for one in took) <= 5, took
+        assert sum(one > 0.25 for one in took) <= 5, took
         status = (await gateway.ask("/v1/admin/intent", method="GET")).json
         assert status["verdicts"]["rested"] >= 30
         hang.set()

@@ -359,8 +359,11 @@ def test_a_target_that_is_alone_is_asked_however_ill_it_is(tmp_path: Path) -> No
 # The end of a process
 
 
-@pytest.mark.parametrize("policy", ["error", "continue"])
-def test_sigterm_lets_streams_finish_and_tells_what_outlasts_the_grace(tmp_path: Path, policy: str) -> None:
+POLICIES = ("error", "continue")
+"""After a stream that breaks; all wait out one grace."""
+
+
+def test_sigterm_lets_streams_finish_and_tells_what_outlasts_the_grace(tmp_path: Path) -> None:
     async def story() -> None:
         async with NumberedServer("slow", delay=0.005) as slow, NumberedServer("endless", delay=1.0) as endless:
             gateway = GatewayProcess(tmp_path)
@@ -373,21 +376,27 @@ def test_sigterm_lets_streams_finish_and_tells_what_outlasts_the_grace(tmp_path:
                         resource("Model", one.name, engine="openai", endpoint=one.url, upstreamModel=one.name)
                         for one in (slow, endless)
                     ),
-                    resource("Route", "short", backends=[{"model": "slow"}], fallbacks=["endless"], onBrokenStream=policy),
-                    resource("Route", "long", backends=[{"model": "endless"}], fallbacks=["slow"], onBrokenStream=policy),
+                    *(
+                        resource("Route", f"{name}-{policy}", backends=[{"model": one}], fallbacks=[other], onBrokenStream=policy)
+                        for name, one, other in (("short", "slow", "endless"), ("long", "endless", "slow"))
+                        for policy in POLICIES
+                    ),
                 ],
             )
             async with running(gateway):
-                asked = [asyncio.ensure_future(_ask(gateway.port, name, streamed=True)) for name in ("short", "long")]
-                while endless.figures.tokens < 1 or slow.figures.tokens < 1:  # noqa: ASYNC110
+                names = [f"{name}-{policy}" for name in ("short", "long") for policy in POLICIES]
+                asked = [asyncio.ensure_future(_ask(gateway.port, name, streamed=True)) for name in names]
+                while endless.figures.tokens < len(POLICIES) or slow.figures.requests < len(POLICIES):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
                 os.kill(gateway.pid, signal.SIGTERM)
-                short, long = [await one for one in asked]
-            assert (slow.figures.requests, endless.figures.requests) == (1, 1), "nobody is asked to go on for a gateway that ends"
-            first, second = (read("chat", one.body, streamed=True) for one in (short, long))
-            assert (first.text, first.end, first.wrong) == (TEXT, "complete", [])
-            assert (second.end, second.code, second.wrong) == ("error", "draining", [])
-            assert second.text
-            assert TEXT.startswith(second.text)
+                answers = [read("chat", (await one).body, streamed=True) for one in asked]
+            requests = (slow.figures.requests, endless.figures.requests)
+            assert requests == (len(POLICIES), len(POLICIES)), "nobody is asked to go on for a gateway that ends"
+            for short in answers[: len(POLICIES)]:
+                assert (short.text, short.end, short.wrong) == (TEXT, "complete", [])
+            for long in answers[len(POLICIES) :]:
+                assert (long.end, long.code, long.wrong) == ("error", "draining", [])
+                assert long.text
+                assert TEXT.startswith(long.text)
 
     uvloop.run(story())

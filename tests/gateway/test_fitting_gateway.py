@@ -113,7 +113,7 @@ async def test_the_headroom_of_a_service_counts_and_an_unknown_service_is_refuse
             assert told[""] == told["summary"] == (200, "")
             assert told["code"][0] == told["poem"][0] == 400
             assert "and 900 for the answer, in a window of 1000: 30" in told["code"][1]
-            assert told["poem"][1] == "x-sits-service: no such service; there are summary, code"
+            assert told["poem"][1] == 'x-sits-service: "poem" is no service of this route; there are summary, code'
             assert len(server.requests) == 2
 
 
@@ -159,6 +159,32 @@ async def test_counts_of_a_model_with_a_tokenizer_file_are_exact_and_said_to_be(
             assert (said["frameless"][0], said["frameless"][2]) == (200, "true")
             assert (said["unknown"][0], said["unknown"][2]) == (200, "true")
             assert server.requests == []
+
+
+FRAMELESS = {"tokenizer": counted(frame={"message": "{content}", "answer": ""})}
+NOT_IN_PIECES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "refused, by the usual stages": ({"oversize": "refuse"}, FRAMELESS),
+    "refused, though a stage reads in pieces": ({"oversize": "refuse", "stages": [{"kind": "chunked"}]}, FRAMELESS),
+    "beyond every larger window": ({"oversize": "larger"}, FRAMELESS),
+    "refused, by an estimate": ({"oversize": "refuse"}, {"tokenizer": {**UNCOUNTED, "longest": None}}),
+}
+
+
+@pytest.mark.parametrize(("context", "counts"), NOT_IN_PIECES.values(), ids=NOT_IN_PIECES)
+@inside_loop
+async def test_who_says_that_longer_prompts_are_refused_has_none_read_in_pieces(
+    tmp_path: pathlib.Path, context: dict[str, Any], counts: dict[str, Any]
+) -> None:
+    async with ScriptedServer([READ, OPENAI.answers("好"), AGAIN]) as server:
+        models = [model(name, server.url, contextWindow=window, **counts) for name, window in (("one", 900), ("other", 600))]
+        async with Gateway(
+            tmp_path, *models, route("r", "one", "other", context={"most": 800, "notes": 32, **context})
+        ) as gateway:
+            asked = await gateway.ask(PATHS["chat"], chat("words " * 2000))
+            assert (asked.status, asked.code) == (400, "context_length_exceeded")
+            assert "too many" in asked.json["error"]["message"]
+            assert (await gateway.ask(PATHS["chat"], chat("Hello"))).status == 200
+            assert len(server.requests) == 1
 
 
 # Prompts that are read in pieces.
@@ -211,6 +237,7 @@ async def test_what_is_too_long_is_read_in_pieces_and_answered_once(tmp_path: pa
         assert asked.status == 200, asked
         pieces = reader.asked[:-1]
         assert len(pieces) >= 2
+        assert asked.headers["x-sits-pieces"] == str(len(reader.asked))
         text = streamed(operation, asked.body) if stream else said_whole(operation, asked.body)
         assert text == ("The town built houses." if stream else f"notes {len(reader.asked)}")
         steps = [piece["messages"][-1]["content"] for piece in pieces]
@@ -250,6 +277,17 @@ async def test_pieces_are_in_the_ledger_and_the_quotas_of_who_asked(tmp_path: pa
 
 
 @inside_loop
+async def test_what_is_asked_for_has_room_beside_the_last_piece_up_to_a_quarter_of_the_window(tmp_path: pathlib.Path) -> None:
+    async with ScriptedServer([READ, Reader(), AGAIN]) as server, Gateway(tmp_path, *town(server.url)) as gateway:
+        rooms = {}
+        for most in (50, 150, 5000):
+            split = gateway.record(await gateway.ask(PATHS["chat"], chat(STORY, max_tokens=most))).split
+            assert split is not None
+            rooms[most] = split.headroom
+        assert rooms == {50: 100, 150: 150, 5000: 175}
+
+
+@inside_loop
 async def test_the_deadline_of_the_request_ends_the_reading(tmp_path: pathlib.Path) -> None:
     reader, never = Reader(), asyncio.Event()
     async with (
@@ -262,6 +300,26 @@ async def test_the_deadline_of_the_request_ends_the_reading(tmp_path: pathlib.Pa
         await server.until(lambda one: one.gone == 1)
         assert len(server.requests) == 2
         await eventually(lambda: not gateway.node.service.live, "nothing is under way")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@inside_loop
+async def test_the_deadline_of_the_route_holds_over_the_pieces_and_the_last_ask(tmp_path: pathlib.Path, stream: bool) -> None:
+    reader = Reader()
+
+    def silent_at_the_last(received: Received) -> bytes:
+        return reader(received) if "max_tokens" in json.loads(received.body) else b""
+
+    async with ScriptedServer([READ, silent_at_the_last, AGAIN]) as server:
+        one, text = town(server.url)
+        text["spec"]["total"] = 1.0
+        async with Gateway(tmp_path, one, text) as gateway:
+            await eventually(lambda: tokens_of(gateway).loaded == 1, "the tokenizer has been read")
+            asked = await gateway.ask(PATHS["chat"], chat(STORY, stream=stream))
+            assert (asked.status, asked.code) == (504, "upstream_timeout")
+            assert len(server.requests) == len(reader.asked) + 1 == int(asked.headers["x-sits-pieces"])
+            await server.until(lambda one: one.gone == 1)
+            await eventually(lambda: not gateway.node.service.live, "nothing is under way")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -305,6 +363,9 @@ async def test_a_client_that_waits_for_a_long_reading_is_told_that_it_is_not_for
         go.set()
         await asked.ended()
         assert (asked.status, streamed("chat", asked.body)) == (200, "The town built houses.")
+        assert asked.headers["x-sits-pieces"] == str(len(reader.asked)), "a stream that begins with a comment says it, too"
+        small = await gateway.ask(PATHS["chat"], chat("Hello"))
+        assert "x-sits-pieces" not in small.headers
 
 
 @inside_loop

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from embedding_kit import BACKGROUND, LAW, MATHS, domain, embeddings, ready, shrink, until
+from embedding_kit import BACKGROUND, LAW, MATHS, domain, embeddings, floats, ready, shrink, until
 from gateway_rig import Gateway, inside_loop, model, settings, write
 
 from sits.cli.intent import intent
-from sits.engines.scripted import AGAIN, READ, ScriptedServer, answer
+from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
 
 DOMAINS = (domain("law", *LAW), domain("maths", *MATHS))
 SOME = [(text, "law") for text in LAW] + [(text, "maths") for text in MATHS] + [(text, "unknown") for text in BACKGROUND]
@@ -72,13 +72,18 @@ async def test_what_is_tuned_for_an_embedder_is_taken_by_the_gateway_that_has_it
         resources = (*DOMAINS, settings(embedder={"model": "bge-m3"}))
         write(tmp_path, bge(server.url), *resources)
         out = tmp_path / "out.json"
-        more = [(f"{text} {at}", name) for text, name in SOME for at in range(2)]
-        done = await command(tmp_path, "tune", file(tmp_path, more, "tune"), "--use", "--out", str(out))
+        more = file(tmp_path, [(f"{text} {at}", name) for text, name in SOME for at in range(2)], "tune")
+        refused = await command(tmp_path, "tune", more, "--use", "--out", str(out))
+        held = "in force -> tuned, on 40 queries held out: accuracy 0.300 -> 0.300, calibration error 0."
+        assert (refused.exit_code, held in refused.stderr, "which is worse; --even-if-worse" in refused.stderr) == (1, True, True)
+        assert (out.exists(), list((tmp_path / "data" / "intent").glob("tuning*"))) == (True, [])
+        done = await command(tmp_path, "tune", more, "--use", "--even-if-worse", "--out", str(out))
         assert done.exit_code == 0, done.output
         (kept,) = (tmp_path / "data" / "intent").glob("tuning-*.json")
         figures = json.loads(done.stdout)
         assert (json.loads(kept.read_text()), json.loads(out.read_text())) == (figures, figures)
-        assert done.stderr == f"tuned for bge-m3 (12 numbers), kept in {kept}\n"
+        assert done.stderr.splitlines()[-1] == f"tuned for bge-m3 (12 numbers), kept in {kept}"
+        assert "warning: 60 queries are too few to tell how sure the quick stage must be: 334 would do\n" in done.stderr
         assert kept.name == f"tuning-{figures['weights']}.json"
         async with Gateway(tmp_path, bge(server.url), *resources) as gateway:
             node = gateway.node.routing.understanding
@@ -99,12 +104,38 @@ async def test_what_is_tuned_for_an_embedder_is_taken_by_the_gateway_that_has_it
         assert (refused.exit_code, "Error: the tuning was made with " + figures["weights"] in refused.output) == (1, True)
 
 
+def by_what_comes_before_a_number(received: Received) -> bytes:
+    given = json.loads(received.body)["input"]
+    texts = [text.partition(" #")[0] for text in ([given] if isinstance(given, str) else given)]
+    data = [{"index": at, "embedding": floats(text, 12)} for at, text in enumerate(texts)]
+    return answer(200, json.dumps({"data": data}).encode(), ("content-type", "application/json"))
+
+
+@inside_loop
+async def test_figures_that_are_no_worse_on_queries_that_they_were_not_set_by_are_put_there(tmp_path: pathlib.Path) -> None:
+    async with ScriptedServer([READ, by_what_comes_before_a_number, AGAIN]) as server:
+        write(tmp_path, bge(server.url), *DOMAINS, NAMED)
+        more = file(tmp_path, [(f"{text} #{at}", name) for text, name in SOME for at in range(2)], "tune")
+        done = await command(tmp_path, "tune", more, "--use")
+        assert done.exit_code == 0, done.output
+        assert "in force -> tuned, on 40 queries held out: accuracy 1.000 -> 1.000, calibration error 0." in done.stderr
+        assert len(list((tmp_path / "data" / "intent").glob("tuning-*.json"))) == 1
+        begun = [line.partition(":")[0] for line in done.stderr.splitlines()[:4]]
+        assert begun == ["embedding examples", "embedding queries", "cross-validating", "comparing with what is in force"]
+
+
+def test_figures_are_put_into_a_data_folder_only_for_the_configuration_of_its_gateway(tmp_path: pathlib.Path) -> None:
+    done = CliRunner().invoke(intent, ["tune", file(tmp_path, SOME, "tune"), "--use", "--data", str(tmp_path)])
+    assert (done.exit_code, "--use needs --config" in done.output, list(tmp_path.glob("intent"))) == (2, True, [])
+
+
 GONE = bge("http://127.0.0.1:1")
 NAMED = settings(embedder={"model": "bge-m3"})
 REFUSED: tuple[tuple[str, str, tuple[Any, ...], list[tuple[str, str]], str, str], ...] = (
     ("no such domain", "eval", (GONE, *DOMAINS, NAMED), [("a", "maths"), ("b", "lawn"), ("c", "lawn")], "test",
-     'the configuration has no Domain for "lawn" (2 queries; did you mean "law"?)'),
-    ("no such domain to tune", "tune", (GONE, *DOMAINS, NAMED), [("a", "cooking")], "tune", 'no Domain for "cooking" (1 queries'),
+     'test.jsonl:2: `domain` "lawn" is nobody\'s: no Domain of the configuration has it; did you mean "law"?\n'),
+    ("no such domain to tune", "tune", (GONE, *DOMAINS, NAMED), [("a", "cooking")], "tune",
+     '"cooking" is nobody\'s: no Domain of the configuration has it; write one of "law", "maths", or "unknown" '),
     ("no domains", "eval", (GONE, NAMED), SOME, "test", "has no Domain; `sits domains export DIR`"),
     ("nobody there", "eval", (GONE, *DOMAINS, NAMED), SOME, "test", "Error: the embedder bge-m3 cannot be asked: "),
     ("nobody there to tune", "tune", (GONE, *DOMAINS, NAMED), SOME, "tune", "the embedder bge-m3 cannot be asked: "),

@@ -291,7 +291,7 @@ async def test_two_real_units_merge_and_split(model_folder: pathlib.Path, park: 
             await eventually(lambda: lane.asleep == {"two"}, "it is asleep")
             assert engine.status.state == "asleep"
         lane.traffic = Traffic()  # As it is when five seconds have passed.
-        await eventually(lambda: lane.away == NOBODY, "split: nobody asks any more", 20.0)
+        await eventually(lambda: lane.away == NOBODY, "split: nobody asks any more", 60.0)
         assert engine.status.state == "hot", "it is ready before it gets requests"
         assert (lane.timing.merge is not None, lane.timing.split is not None) == (True, True)
         for name in ("merge", "drain", "split"):

@@ -274,6 +274,10 @@ CONFIG: dict[str, Any] = {
 }
 
 
+LONGEST = 480.0
+"""Seconds until an examination that hangs is ended; it takes some 30 on a machine of two cores that does nothing else."""
+
+
 async def examined(folder: pathlib.Path, port: int, asked: Mapping[str, Any], *options: str) -> None:
     """Let schemathesis examine the service; every finding fails the test with its report."""
     (folder / "openapi.json").write_text(json.dumps(asked))
@@ -294,10 +298,15 @@ async def examined(folder: pathlib.Path, port: int, asked: Mapping[str, Any], *o
         cwd=folder,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "COLUMNS": "160"},
+        # Whose client reads all of its environment at each request; and what it has worked out of Unicode is kept.
+        env={
+            "COLUMNS": "160",
+            "PATH": os.environ["PATH"],
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(pathlib.Path(".hypothesis").resolve()),
+        },
     )
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(LONGEST):
             said, _ = await process.communicate()
     finally:
         if process.returncode is None:
@@ -325,7 +334,7 @@ async def test_schemathesis_finds_nothing_where_servers_speak_the_dialects_of_th
         ScriptedServer([READ, serve, AGAIN]) as server,
         Sits(tmp_path, *(model(name, server.url, engine, adapters=["sql"]) for name, engine in NEAR), KEY, CALLED) as sits,
     ):
-        await examined(tmp_path, sits.port, tailored("near", "claude", server.url), "--max-examples", "25")
+        await examined(tmp_path, sits.port, tailored("near", "claude", server.url), "--max-examples", "15")
         assert server.faults == []
 
 
@@ -344,7 +353,11 @@ async def test_schemathesis_finds_nothing_where_every_request_is_translated(tmp_
             "--exclude-checks",
             "positive_data_acceptance",
             "--max-examples",
-            "25",
+            "15",
         )
-        await examined(tmp_path, sits.port, tailored("far", "far", server.url), *options)
+        asked = tailored("far", "far", server.url)
+        for path in READS:
+            # Who reads them is before the dialects, and was examined in the test above.
+            asked["paths"][path]["post"]["parameters"] = []
+        await examined(tmp_path, sits.port, asked, *options)
         assert server.faults == []

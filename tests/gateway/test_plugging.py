@@ -7,6 +7,7 @@ import json
 import logging
 import pathlib
 import time
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -105,13 +106,17 @@ async def test_a_plugin_of_the_folder_decides_is_replaced_and_goes_without_a_res
 )
 @inside_loop
 async def test_one_that_goes_bad_is_fenced_off_within_three_calls_and_no_request_fails(
-    tmp_path: pathlib.Path, then: str, trouble: str
+    tmp_path: pathlib.Path, then: str, trouble: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(tmp_path, "b", f"if Mine.calls > {AFTER_A_WHILE}: {then}")
     async with (
         ScriptedServer([READ, OPENAI_CHAT.answers("好"), AGAIN]) as server,
         Gateway(
-            tmp_path, model("a", server.url), model("b", server.url), route({"name": "mine"}), settings(plugins="plugins")
+            tmp_path,
+            model("a", server.url),
+            model("b", server.url),
+            route({"name": "mine"}),
+            settings(plugins="../config/plugins"),
         ) as it,
     ):
         fenced = {"state": "live"}
@@ -121,6 +126,7 @@ async def test_one_that_goes_bad_is_fenced_off_within_three_calls_and_no_request
             if fenced["state"] != "live":
                 break
         assert (fenced["name"], fenced["state"]) == ("mine", "fenced"), fenced
+        assert fenced["source"].endswith(f"/{tmp_path.name}/config/plugins/mine.py")
         assert 1 <= fenced["troubles"][trouble] <= 3, fenced["troubles"]
         metrics = (await it.ask("/metrics", method="GET")).body.decode()
         assert 'sits_plugin_fenced{plugin="mine",kind="score"} 1' in metrics
@@ -130,7 +136,9 @@ async def test_one_that_goes_bad_is_fenced_off_within_three_calls_and_no_request
         await eventually(lambda: it.node.plugging.generation > 1, "the mended one is taken")
         assert await asked(it) == ["a"] * 5
         [mended] = (await status(it))["data"]
-        assert mended["state"] == "live"
+        assert (mended["state"], mended["troubles"], mended["calls"] < AFTER_A_WHILE) == ("live", {}, True)
+        [line] = [one.message for one in caplog.records if "fenced off: " in one.message and " is in force; " in one.message]
+        assert line.startswith(f"plugin mine {mended['version']} is in force; the version before was fenced off: ")
 
 
 # What an operator is told.
@@ -197,6 +205,10 @@ def plain(folder: pathlib.Path, file: str, text: str) -> None:
     (plugins / file).write_text(text)
 
 
+def version(config: pathlib.Path, name: str) -> str:
+    return sha256((config / "plugins" / f"{name}.py").read_bytes()).hexdigest()[:12]
+
+
 def test_each_change_of_a_plugin_is_logged_once_and_shown_wherever_an_operator_looks(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -215,7 +227,10 @@ def test_each_change_of_a_plugin_is_logged_once_and_shown_wherever_an_operator_l
             "there is no setting 'a', by [redacted] and [redacted]; the route goes on without it"
         )
         missing = f"{config}/all.json:1:187 [0].spec.scores[1].name: score gone is not there, the route goes on without it"
-        assert told.lines() == [("ERROR", f"plugins: {line}") for line in (ends, unusable, missing)]
+        assert told.lines() == [
+            ("INFO", f"plugin mine {version(config, 'mine')} is in force"),
+            *(("ERROR", f"plugins: {line}") for line in (ends, unusable, missing)),
+        ]
         assert told.problems() == [("ends", "failed"), ("gone", "missing"), ("mine", "unusable")]
         page = told.plugging.status(snapshot)
         assert page["problems"] == [ends, unusable, missing]
@@ -233,7 +248,10 @@ def test_each_change_of_a_plugin_is_logged_once_and_shown_wherever_an_operator_l
         plain(tmp_path, "mine.py", PICKY.format(bad="another"))
         told.look()
         where = f"{config}/all.json r [0].spec.scores[0].settings"
-        assert told.lines() == [("WARNING", f"plugins: no longer unusable: mine {where}")]
+        assert told.lines() == [
+            ("INFO", f"plugin mine {version(config, 'mine')} is in force"),
+            ("WARNING", f"plugins: no longer unusable: mine {where}"),
+        ]
         plain(tmp_path, "mine.py", "1 / 0")
         told.look()
         stale = (

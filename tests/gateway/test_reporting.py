@@ -156,7 +156,7 @@ async def test_workers_of_one_gateway_tell_each_other_and_a_killed_one_is_forgot
         return found
 
     async def met(sits: Sits) -> dict[str, dict[str, Any]]:
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(60.0):
             while True:
                 found = await reports(sits)
                 if len(found) == 2 and all(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from gateway_rig import Gateway, inside_loop, model, route
 from gateway_wires import PATHS, WIRES, request, said, streamed
 
 from sits.engines.scripted import AGAIN, READ, RESET, ScriptedServer, answer
+from sits.resources.yaml_text import read_yaml
 
 CHAT = PATHS["chat"]
 WIRE = WIRES["chat", "openai"]
@@ -159,6 +161,27 @@ async def test_a_server_that_has_lost_the_adapter_is_passed_over_and_noted(tmp_p
     assert (alone.status, alone.code) == (404, "upstream_rejected")
     assert (base.status, base.code) == (404, "upstream_rejected")
     assert state.outstanding == 0
+
+
+@inside_loop
+async def test_the_rule_that_the_page_shows_goes_elsewhere_while_it_is_passed_over(tmp_path: pathlib.Path) -> None:
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "routes.md").read_text(encoding="utf-8")
+    models, *others = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (rules,) = [one for one in others if "sql-in-the-west" in one]
+    async with ScriptedServer([READ, UNKNOWN, AGAIN]) as lost, ScriptedServer([READ, ANSWER, AGAIN]) as has:
+        where = {"http://10.0.0.7:8000": lost.url, "http://10.0.0.8:8080": lost.url, "http://10.8.0.7:8000": has.url}
+        for written, url in where.items():
+            models = models.replace(written, url)
+        resources = [document.value for document in (*read_yaml(models), *read_yaml(rules))]
+        async with Gateway(tmp_path, *resources) as gateway:
+            west = {**SQL, "x-sits-region": "us-west"}
+            asked = [await gateway.ask(CHAT, request("chat", "assistant"), west) for _ in range(12)]
+            found = [(one.status, one.headers["x-sits-target"]) for one in asked]
+            rules_counted = [gateway.record(one).rule for one in asked]
+            again = [await gateway.ask(CHAT, request("chat", "assistant"), west) for _ in range(5)]
+    assert found == [(200, "llama-asia")] * 12
+    assert (rules_counted[0], rules_counted[-1]) == ("sql-in-the-west", "")
+    assert [(one.headers["x-sits-target"], one.headers["x-sits-attempts"]) for one in again] == [("llama-asia", "1")] * 5
 
 
 @inside_loop

@@ -99,8 +99,15 @@ async def test_a_call_that_keeps_the_contract_is_made_on_every_endpoint(tmp_path
 
 @pytest.mark.parametrize(
     ("header", "value"),
-    [(TIME, "gestern"), (TIME, "昨天"), (VECTORS, "a@b@c"), (VECTORS, "a b"), (SCOPE, "x" * 5000)],
-    ids=["no time", "no time, in Chinese", "two versions", "blanks", "too long"],
+    [
+        (TIME, "gestern"),
+        (TIME, "昨天"),
+        (TIME, "2999-01-01T00:00:00Z"),
+        (VECTORS, "a@b@c"),
+        (VECTORS, "a b"),
+        (SCOPE, "x" * 5000),
+    ],
+    ids=["no time", "no time, in Chinese", "no time yet", "two versions", "blanks", "too long"],
 )
 @inside_loop
 async def test_a_header_that_cannot_be_read_is_named(tmp_path: pathlib.Path, header: str, value: str) -> None:

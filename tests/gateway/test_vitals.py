@@ -293,3 +293,30 @@ def test_an_engine_that_knows_its_own_load_is_not_asked_over_the_network() -> No
         assert (world.load("own"), world.row("own")["state"]) == ((1, -1.0), "inside")
 
     run(story)
+
+
+@pytest.mark.parametrize("change", ["address", "model", "nothing"])
+def test_what_another_server_said_or_of_another_model_counts_no_more(change: str) -> None:
+    async def story(world: World) -> None:
+        async with saying(VLLM) as one:
+            world.take([world.target("m", one.url, upstream="a")])
+            await world.at(101.0, lambda: "m" in world.watch.vitals)
+            assert world.load("m") == (5, 0.25)
+            url = "http://127.0.0.1:9" if change == "address" else one.url
+            world.take([world.target("m", url, upstream="b" if change == "model" else "a")])
+            assert world.load("m") == ((5, 0.25) if change == "nothing" else (0, -1.0))
+            assert ("m" in world.watch.vitals) == (change == "nothing")
+
+    run(story)
+
+
+def test_a_server_that_is_to_be_asked_more_often_is_so_at_once() -> None:
+    async def story(world: World) -> None:
+        async with saying(VLLM) as one:
+            target = world.target("m", one.url, upstream="a")
+            world.take([target], declared(m=VitalsSpec(every_seconds=3600.0)))
+            await world.at(101.0, lambda: "m" in world.watch.vitals)
+            world.take([target], declared(m=VitalsSpec(every_seconds=1.0)))
+            await world.at(102.0, lambda: world.row("m")["asked"] == 2)
+
+    run(story)

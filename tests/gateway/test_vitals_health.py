@@ -204,7 +204,7 @@ def test_a_verdict_of_a_prometheus_that_is_asked_no_more_ends_as_if_it_were_sile
     prometheus_after: str | None, holds: float, trouble: str
 ) -> None:
     async def story(world: World) -> None:
-        async with prometheus(load=["5"], used=["0.75"]) as server:
+        async with prometheus(load=["5"], used=["0.75"]) as server, prometheus(load=["6"], used=["0.5"]) as third:
             targets = [world.target(name, "http://127.0.0.1:9", "openai") for name in ("a", "b")]
             declared = {"a": Declared(VitalsSpec(memory_query="used"), HealthSpec("load", above=4.0))}
             world.take(targets, declared, [("a", "b")], server.url)
@@ -217,7 +217,7 @@ def test_a_verdict_of_a_prometheus_that_is_asked_no_more_ends_as_if_it_were_sile
             await world.at(101.1 + holds, lambda: not world.watch.sick)
             assert (world.watch.free, [change.sick for change in world.changes]) == ({}, [True, False])
             assert trouble in world.health("a")["trouble"]
-            world.take(targets, declared, [("a", "b")], server.url)
+            world.take(targets, declared, [("a", "b")], third.url)
             assert world.health("a")["trouble"] == ""
             await world.at(120.0, lambda: world.watch.sick == {"a"})
 

@@ -30,17 +30,19 @@ KILLED = (
         pytest.param(Death(1, 4711, -9, 12.34, None), KILLED, id="killed while all end"),
         pytest.param(
             Death(0, 5, -11, 0.0, 2.0),
-            "worker 0 (pid 5) was killed by SIGSEGV after 0.0 s; answers that it had under way are cut; it is started again in 2.0 s",
+            "worker 0 (pid 5) was killed by SIGSEGV after 0.0 s; answers that it had under way are cut;"
+            " it is started again in 2.0 s",
             id="a defect of a library",
         ),
         pytest.param(
-            Death(0, 5, -63, 1.0, None), "worker 0 (pid 5) was killed by signal 63 after 1.0 s; answers that it had under way are cut",
+            Death(0, 5, -63, 1.0, None),
+            "worker 0 (pid 5) was killed by signal 63 after 1.0 s; answers that it had under way are cut",
             id="a signal without a name",
         ),
         pytest.param(
             Death(0, 5, 0, 1.0, 0.5),
-            "worker 0 (pid 5) ended with exit code 0 after 1.0 s; answers that it had under way were finished; it is started again"
-            " in 0.5 s",
+            "worker 0 (pid 5) ended with exit code 0 after 1.0 s; answers that it had under way were finished;"
+            " it is started again in 0.5 s",
             id="sent away alone",
         ),
     ],
@@ -61,10 +63,10 @@ def test_deaths_are_counted_by_whoever_answers_and_cut_answers_alone_are_deaths(
         assert "sits_metrics_workers_missing 0" in page
         return [line for line in page.splitlines() if line.startswith(DEATHS)]
 
-    assert told() == [f'{DEATHS}{{worker="0"}} 0', f'{DEATHS}{{worker="1"}} 0']
+    assert told() == [f'{DEATHS}{{worker="0"}} 0.0', f'{DEATHS}{{worker="1"}} 0.0']
     for code in (-9, 1, 0):
         deaths(Death(1, 4711, code, 1.0, 0.0))
-    assert told() == [f'{DEATHS}{{worker="0"}} 0', f'{DEATHS}{{worker="1"}} 2']
+    assert told() == [f'{DEATHS}{{worker="0"}} 0.0', f'{DEATHS}{{worker="1"}} 2.0']
     assert [json.loads(line)["level"] for line in lines] == ["error", "error", "warning"]
     assert json.loads(lines[1]) == {
         "ts": "1970-01-01T00:00:00.250Z", "level": "error", "logger": "sits.gateway", "msg": str(Death(1, 4711, 1, 1.0, 0.0))

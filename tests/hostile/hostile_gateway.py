@@ -17,7 +17,7 @@ from typing import Any
 
 from hostile_upstream import server
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 ENGINES = {"small": "openai", "claude": "anthropic", "generator": "tgi", "llama": "ollama"}
 QUICK = {"connect": 2.0, "headers": 5.0, "firstToken": 5.0, "idle": 5.0, "total": 10.0}
 

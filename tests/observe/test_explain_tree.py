@@ -86,6 +86,22 @@ def test_who_was_put_back_is_told_from_who_was_left_out_and_everybody_once() -> 
     )
 
 
+NOT_ASKED = {
+    "left out": (("small", "its window is smaller"), "then it was left out, and big was asked first"),
+    "asked later": (("small", LATER + "others are preferred"), "then it was put behind others, and big was asked first"),
+}
+
+
+@pytest.mark.parametrize(("filtered", "end"), NOT_ASKED.values(), ids=NOT_ASKED)
+@pytest.mark.parametrize("pieces", [False, True], ids=["whole", "in pieces"])
+def test_who_was_chosen_and_not_asked_first_is_told_with_who_was(pieces: bool, filtered: tuple[str, str], end: str) -> None:
+    read = Split("stage", 8192, 1, 512, 4000, (3900, 200), (PieceRead(1, "r-1", "big", "ok"),)) if pieces else None
+    attempts = [Attempt("small" if pieces else "big")]
+    drawn = Draw((("small", 3.0), ("big", 1.0)), 0.25, "small")
+    told = explain(Record("r", 1.7e9, "chat", route="r", filtered=[filtered], draw=drawn, split=read, attempts=attempts))
+    assert f"drew small with 1 of 4 (small 3, big 1); {end}\n" in told
+
+
 DRAWN: dict[str, Any] = {"arm": "heavy", "chances": (("tiny", 0.02), ("heavy", 0.98)), "load": 0.25}
 LEARNED = [
     pytest.param(

@@ -30,6 +30,17 @@ FITTED = {
     "services written": (
         spec(most=1000, services={"x": {"headroom": 900}}), [StageSpec("summarise", 250), StageSpec("reason", 750),
         StageSpec("chunked")], {"x": ServiceSpec(900)}, 24),
+    "what is too long is refused": (
+        spec(oversize="refuse"), [StageSpec("summarise", 2048), StageSpec("reason")],
+        {"summary": ServiceSpec(3000), "code": ServiceSpec(6000, resume=True)}, 512),
+    "what is too long goes to larger windows": (
+        spec(most=4096, oversize="larger"), [StageSpec("summarise", 1024), StageSpec("reason")],
+        {"summary": ServiceSpec(1500), "code": ServiceSpec(3000, resume=True)}, 256),
+    "what is too long is split": (
+        spec(oversize="split"), USUAL, {"summary": ServiceSpec(3000), "code": ServiceSpec(6000, resume=True)}, 512),
+    "notes written, and refused": (
+        spec(most=1000, oversize="refuse", notes=400), [StageSpec("summarise", 250), StageSpec("reason")],
+        {"summary": ServiceSpec(366), "code": ServiceSpec(732, resume=True)}, 400),
     "stages written": (
         spec(most=100, stages=[{"kind": "reason"}]), [StageSpec("reason")],
         {"summary": ServiceSpec(36), "code": ServiceSpec(73, resume=True)}, 16),
@@ -45,8 +56,8 @@ def test_what_is_not_given_is_in_proportion(
 
 
 @settings(max_examples=100, deadline=None)
-@given(most=st.integers(1, 100_000), oversize=st.sampled_from(["larger", "refuse"]))
-def test_no_window_is_too_small_for_what_nobody_wrote(most: int, oversize: str) -> None:
+@given(most=st.integers(1, 100_000), oversize=st.sampled_from(["larger", "refuse", None]))
+def test_no_window_is_too_small_for_what_nobody_wrote(most: int, oversize: str | None) -> None:
     assert list(context_faults(spec(most=most, oversize=oversize))) == []
 
 

@@ -190,21 +190,21 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     "nobody of that name, where it was written": (
         "  defaultBackend:\n    name: gpt5\n  fallback:\n    backends:\n      - nobody\n",
         [
-            'r.yaml:8:11 spec.backends[0].model: no Model "gpt5"; did you mean "gpt4"?',
-            'r.yaml:11:9 spec.fallbacks[0]: no Model "nobody"',
+            'r.yaml:8:11 spec.defaultBackend.name: no Model "gpt5"; did you mean "gpt4"?',
+            'r.yaml:11:9 spec.fallback.backends[0]: no Model "nobody"',
         ],
     ),
     "a figure out of range, where it was written": (
         "  backends: [gpt4]\n  rules:\n    - match: {region: eu}\n      backends: [claude]\n      when: {p99Ms: -1}\n",
         [
-            "r.yaml:11:21 spec.rules[0].while.p99BelowMs: -1.0 is out of range; "
+            "r.yaml:11:21 spec.rules[0].when.p99Ms: -1.0 is out of range; "
             "give a figure of at least 1e-06 and of at most 1000000000"
         ],
     ),
     "a model that is no name": (
         "  backends:\n    - name: [gpt4]\n  fallback:\n    backends: [claude]\n",
         [
-            "r.yaml:8:13 spec.backends[0].model: must be text, not a list; an ASCII letter or digit, then ASCII letters, digits "
+            "r.yaml:8:13 spec.backends[0].name: must be text, not a list; an ASCII letter or digit, then ASCII letters, digits "
             "and . _ : / @ -, 200 characters at the most"
         ],
     ),

@@ -32,6 +32,12 @@ UNPRICED = (
 )  # fmt: skip
 
 
+PROMETHEUS = "---\nkind: Settings\nspec: {prometheus: 'http://h:9090'}\n"
+UNASKED = "is asked of nobody: Settings name no Prometheus server; give Settings `prometheus: http://HOST:9090`"
+SELECT = "---\nkind: Route\nmetadata: {name: r}\nspec:\n  backends: [{select: "
+MODEL_SG = "---\nkind: Model\nmetadata: {name: n}\nspec: {engine: sglang, endpoint: 'http://h:2', zone: z}\n"
+
+
 def domain(name: str, examples: str, more: str = "") -> str:
     return f"---\nkind: Domain\nmetadata: {{name: {name}}}\nspec: {{examples: {examples}{more}}}\n"
 
@@ -82,7 +88,8 @@ def test_what_can_never_work_is_refused(text: str, said: list[str]) -> None:
 
 
 GOOD = {
-    "brackets in strings and comments": MODEL + "  health: {query: 'up{a=\"}(\"} # (', below: 1}\n",
+    "brackets in strings and comments": MODEL + "  health: {query: 'up{a=\"}(\"} # (', below: 1}\n" + PROMETHEUS,
+    "a selector that finds one by its label": MODEL.replace("{name: m}", "{name: m, labels: {卡: 甲}}") + SELECT + "{卡: 甲}}]\n",
     "scopes in any script": MODEL + "  semantics: {grounding: {scopes: [法律, a b]}}\n",
     "slashes in the name of a model": MODEL + "  semantics: {embedding: {model: BAAI/bge-m3, version: '1'}}\n",
     "values of any script, and their beginning": MODEL + RULED + "match: {headers: {x-a: 法*, accept: '*/*', x-b: '*'}}}]\n",
@@ -91,6 +98,8 @@ GOOD = {
     "languages": domain("a", "{zh-Hant: [x, y], en: [z], gsw: [w]}"),
     "a budget for what is free": MODEL + "  cost: {}\n" + ROUTE + "quota: {dollarsPerDay: 5}\n",
     "a budget for what runs here": HERE + ROUTE + "quota: {dollarsPerDay: 5}\n",
+    "notes by default": MODEL + ROUTE + "context: {notes: 300, pieces: 9}\n",
+    "notes of a stage": MODEL + ROUTE + "context: {stages: [{kind: chunked}], oversize: refuse, notes: 300}\n",
     "the time of the route": MODEL + ROUTE + "total: 1000\n  cache: {waitSeconds: 700}\n",
 }  # fmt: skip
 
@@ -124,8 +133,33 @@ POINTLESS = {
         'm.yaml:8:22 spec.examples[1]: "X" and 1 more: examples of Domain "a" too; leave each with the one that it is of']),
     "waiting longer than the whole request": (MODEL + ROUTE + "total: 5\n  intent: {seconds: 6}\n", [
         "m.yaml:12:21 spec.intent.seconds: 6 s is longer than the whole request may take, 5 s"]),
+    "notes where nothing is read in pieces": (MODEL + ROUTE + "context: {oversize: refuse, notes: 300}\n", [
+        "m.yaml:11:31 spec.context.notes: has no effect: no prompt is read in pieces; write `oversize: split`, or remove it"]),
+    "pieces where no stage is chunked": (MODEL + ROUTE + "context: {stages: [{kind: reason}], pieces: 16}\n", [
+        "m.yaml:11:39 spec.context.pieces: has no effect: no prompt is read in pieces; write `oversize: split`, or remove it"]),
     "waiting longer than an attempt": (MODEL + ROUTE + "cache: {waitSeconds: 700}\n", [
         "m.yaml:11:24 spec.cache.waitSeconds: 700 s is longer than an attempt may take, 600 s"]),
+    "a query of health that nobody is asked": (MODEL + "  health: {query: up, below: 1}\n", [
+        f"m.yaml:6:19 spec.health.query: {UNASKED}"]),
+    "a query of memory that nobody is asked": (MODEL + "  vitals: {memoryQuery: used}\n", [
+        f"m.yaml:6:25 spec.vitals.memoryQuery: {UNASKED}"]),
+    "a pressure by one": (
+        "kind: Pressure\nmetadata: {name: p}\nspec:\n  trigger: {metric: 'prometheus:max(x)', threshold: 1}\n"
+        "  action: {type: evict}\n", [
+        f"m.yaml:4:21 spec.trigger.metric: {UNASKED}"]),
+    "a value that no label has": (MODEL + SELECT + "{engine: vlm}}]\n", [
+        'm.yaml:10:23 spec.backends[0].select: finds nobody: no Model here has engine: "vlm"; did you mean "vllm"?']),
+    "a value that is like none": (MODEL + SELECT + "{engine: 千问}}]\n", [
+        'm.yaml:10:23 spec.backends[0].select: finds nobody: no Model here has engine: "千问"; there is "vllm"']),
+    "a label that nobody has": (MODEL + SELECT + "{engin: vllm}}]\n", [
+        'm.yaml:10:23 spec.backends[0].select: finds nobody: no Model here has engin: "vllm"; did you mean "engine"?']),
+    "labels that nobody has together": (MODEL + MODEL_SG + SELECT + "{engine: vllm, zone: z}}]\n", [
+        "m.yaml:14:23 spec.backends[0].select: finds nobody: no Model here has all of these; "
+        "remove one of them, or give a Model `labels`"]),
+    "a selector of a rule": (MODEL + ROUTE + "rules: [{name: x, match: {region: [eu]}, backends: [{select: {zone: z}}]}]\n", [
+        'm.yaml:11:64 spec.rules[0].backends[0].select: finds nobody: no Model here has zone: "z"']),
+    "a preference for labels that nobody has": (MODEL + domain("a", "[x, y, z, w]", ", prefers: {labels: {engine: vllm2}}"), [
+        'm.yaml:9:50 spec.prefers.labels: finds nobody: no Model here has engine: "vllm2"; did you mean "vllm"?']),
     "a budget for what has no price": (MODEL + ROUTE + "quota: {dollarsPerDay: 5}\n", [
         f"m.yaml:11:26 spec.quota.dollarsPerDay: {UNPRICED}"]),
     "a team's budget for it": (MODEL + "---\nkind: Settings\nspec: {teams: {red: {tokensPerDay: 5, dollarsPerMonth: 5}}}\n", [

@@ -83,6 +83,29 @@ def test_what_cannot_be_read_is_refused_with_the_header_named(header: str, value
     assert caught.value.message.startswith(header)
 
 
+NOT_YET = {
+    "years ahead": ("2029-01-01T00:00:00Z", False),
+    "ahead by more than clocks differ": ("2026-11-30T12:05:01Z", False),
+    "ahead as clocks differ": ("2026-11-30T12:05:00Z", True),
+    "a day that has begun in Kiribati": ("2026-12-01", True),
+    "a day that has begun nowhere": ("2026-12-02", False),
+    "a later one of two": ("2026-11-30,2026-12-24T18:00:00+01:00", False),
+    "now, elsewhere": ("2026-12-01T02:00:00+14:00", True),
+}
+
+
+@pytest.mark.parametrize(("said", "good"), NOT_YET.values(), ids=NOT_YET)
+def test_no_document_is_from_the_future(said: str, good: bool) -> None:
+    asked = facts(**{TIME: said})
+    asked.wall = NOW
+    if good:
+        assert grounds(asked).oldest is not None
+        return
+    with pytest.raises(SitsError, match=f"{TIME} .* is in the future: .*grounding.maxAgeHours") as caught:
+        grounds(asked)
+    assert (caught.value.code, caught.value.param) == ("invalid_request", TIME)
+
+
 @given(st.binary(max_size=60))
 @settings(max_examples=100, deadline=None)
 def test_whatever_is_in_the_headers_is_read_or_refused(raw: bytes) -> None:

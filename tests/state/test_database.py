@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import sqlite3
 import stat
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -144,7 +146,7 @@ def test_threads_share_it(database: Database) -> None:
 
 
 BROKEN = {
-    "not a database": (b"this is no database, it is a text of some length" * 30, "move the file away"),
+    "not a database": (b"this is no database, it is a text of some length" * 30, "move it away"),
     "of a later version": (None, "use a newer sits"),
 }
 
@@ -161,7 +163,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_do(tmp_path: Path, con
     before = path.read_bytes() if content is not None else None
     with pytest.raises(SitsError) as refused:
         Database(tmp_path)
-    assert refused.value.code is Code.INTERNAL
+    assert refused.value.code is Code.STATE_UNAVAILABLE
     assert str(path) in refused.value.message
     assert advice in refused.value.message
     assert before is None or path.read_bytes() == before
@@ -236,3 +238,19 @@ def test_a_file_opened_twice_by_one_process_loses_nothing_when_another_process_c
     again = Database(tmp_path)
     assert len(Registrations(again).all()) == 16
     again.close()
+
+
+def test_a_disk_that_is_full_is_somebodys_to_make_room_on_and_holds_nothing_up_afterwards(tmp_path: Path) -> None:
+    with closing(Database(tmp_path)) as database:
+        shelf = Registrations(database)
+        shelf.add(model("one"), by="me", at=1.0)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / f"{FILE}-wal").stat().st_size, before[1]))
+        try:
+            with pytest.raises(SitsError, match="make room there") as refused:
+                shelf.add(model("two"), by="me", at=2.0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert (refused.value.code, refused.value.status) == (Code.STATE_UNAVAILABLE, 503)
+        shelf.add(model("three"), by="me", at=3.0)
+        assert [kept.name for kept in shelf.all()] == ["one", "three"]

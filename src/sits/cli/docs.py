@@ -56,7 +56,7 @@ ADVICE: dict[Code, str] = {
     Code.REGISTRATION_REFUSED: "Mend what the message names and register again.",
     Code.DRAINING: "Ask again; a load balancer sends it to another gateway.",
     Code.NOT_CACHED: "Leave `only-if-cached` out of `cache-control` to have a model answer.",
-    Code.STATE_UNAVAILABLE: "Look whether the server named in the message runs; nothing has to be restarted here once it does.",
+    Code.STATE_UNAVAILABLE: "See whether the server in the message runs, or the disk has room; nothing has to be started again.",
     Code.OVERLOADED: "Wait for `retry-after` seconds, or have `limits.connections` raised.",
 }
 """What whoever meets a code can do."""

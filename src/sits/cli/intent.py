@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from sits.cli.intent_config import Tried, configured, of_these, only_declared, try_by, tune_by
+from sits.cli.intent_config import Tried, Tuned, configured, of_these, only_declared, try_by, tune_by
+from sits.cli.intent_progress import Shown
 from sits.inner.errors import SitsError
-from sits.state.intent.labelled import UNKNOWN, Query, load
+from sits.state.intent.doubts import doubts
+from sits.state.intent.labelled import Labelled, Query, domains_of, load, nobodys, too_few
 
 if TYPE_CHECKING:
     from sits.routing.intent.judge import Marks
@@ -73,20 +76,19 @@ def evaluate(file: Path, config: Path | None, data: Path, tuning: Path | None, a
     calibration error, latency.
 
     With --config what is fitted are the Domains of that configuration, by its embedder, and only `test` is read."""
-    try:
-        queries = load(file)
+    with _shown(quiet=as_json) as shown:
+        given = _load(file)
         kept = None if tuning is None else _read(tuning)
-        if config is None:
-            known, test = _parts(queries)
-            found = _evaluated(known, test, data, kept)
-        else:
-            found = _configured(config, queries, data, kept)
-    except SitsError as error:
-        raise click.ClickException(error.message) from error
+        found = _evaluated(given, data, kept, shown) if config is None else _configured(config, given, data, kept, shown)
     if as_json:
         click.echo(msgspec.json.encode(found).decode())
         return
-    click.echo(f"{found.domains} domains, {found.examples} examples, {found.queries} queries, read by {found.embedder}")
+    counts = (
+        _count(found.domains, "domain", "domains"),
+        _count(found.examples, "example", "examples"),
+        _count(found.queries, "query", "queries"),
+    )
+    click.echo(f"{', '.join(counts)}, read by {found.embedder}")
     rows = [("both stages", found.both), ("deep alone", found.deep), ("quick alone", found.quick), *found.by_language.items()]
     for name, marks in rows:
         click.echo(f"{name:<12} {_told(marks)}")
@@ -98,38 +100,104 @@ def evaluate(file: Path, config: Path | None, data: Path, tuning: Path | None, a
 @_CONFIG
 @_DATA
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write it there, for `eval --tuning`.")
-@click.option("--use", is_flag=True, help="Put it into the data folder: a gateway reads by it from its next start.")
-def tune(file: Path, config: Path | None, data: Path, out: Path | None, use: bool) -> None:
+@click.option(
+    "--use",
+    is_flag=True,
+    help="Put it into the data folder of the gateway with this --config, unless what it reads by is better.",
+)
+@click.option("--even-if-worse", is_flag=True, help="With --use: put it there whatever comes of the comparison.")
+def tune(file: Path, config: Path | None, data: Path, out: Path | None, use: bool, even_if_worse: bool) -> None:
     """Set temperatures, thresholds and penalties by cross-validation on the queries of FILE whose split is not `test`; print them
     as JSON. Queries of the split `test` are not read.
 
-    With --config the examples of its Domains are among them, by its embedder; what is found is of that embedder only."""
-    from sits.state.intent import trial, tunings
-    from sits.state.intent.embedders import MODEL, weights_named
-
-    try:
-        if config is None:
-            known, _ = _parts(load(file))
-            found, built_in, embedder = tunings.kept(trial.tune(known, _vectors(known, data)), weights_named()), True, MODEL
-        else:
-            snapshot, queries = configured(config), [query for query in load(file) if query.split != "test"]
-            only_declared(queries, snapshot)
-            found, built_in, embedder = tune_by(snapshot, queries, data)
-        kept = f", kept in {tunings.write(data / 'intent', found, built_in=built_in)}" if use else ""
-        click.echo(f"tuned for {embedder}{kept}", err=True)
-    except SitsError as error:
-        raise click.ClickException(error.message) from error
-    text = msgspec.json.encode(found).decode()
+    With --config the examples of its Domains are among them, by its embedder; what is found is of that embedder only. With --use
+    it is compared with what the gateway reads by now, on queries that it was not set by, and a gateway reads by it from its next
+    start. Exits 1 where it is worse."""
+    if use and config is None:
+        raise click.UsageError(
+            "--use needs --config, the configuration of the gateway: figures for other domains make it read worse"
+        )
+    if even_if_worse and not use:
+        raise click.UsageError("--even-if-worse says what --use does")
+    with _shown() as shown:
+        tuned = _tuned(_load(file), config, data, shown, compare=use)
+    text = msgspec.json.encode(tuned.figures).decode()
     if out is not None:
         out.write_text(text + "\n", encoding="utf-8")
     click.echo(text)
+    for doubt in doubts(tuned.figures, tuned.queries):
+        click.echo(f"warning: {doubt}", err=True)
+    if not use:
+        click.echo(f"tuned for {tuned.embedder}", err=True)
+        return
+    if tuned.compared is not None and tuned.compared.doubt:
+        click.echo(f"warning: {tuned.compared.doubt}", err=True)
+    why = "no query of the file can be held out to compare it" if tuned.compared is None else str(tuned.compared)
+    if (tuned.compared is None or tuned.compared.worse) and not even_if_worse:
+        worse = "" if tuned.compared is None else ", which is worse"
+        raise click.ClickException(f"not put into {data / 'intent'}: {why}{worse}; --even-if-worse puts it there all the same")
+    click.echo(why, err=True)
+    try:
+        path = _put(data, tuned)
+    except SitsError as error:
+        raise click.ClickException(error.message) from error
+    click.echo(f"tuned for {tuned.embedder}, kept in {path}", err=True)
 
 
-def _parts(queries: Sequence[Query]) -> tuple[list[Query], list[Query]]:
-    known = [query for query in queries if query.split != "test"]
-    if not any(query.domain != UNKNOWN for query in known):
+def _put(data: Path, tuned: Tuned) -> Path:
+    """Put it where a gateway finds it."""
+    from sits.state.intent.tunings import write
+
+    return write(data / "intent", tuned.figures, built_in=tuned.built_in)
+
+
+def _tuned(given: Labelled, config: Path | None, data: Path, shown: Shown, *, compare: bool) -> Tuned:
+    from sits.state.intent import trial, tunings
+    from sits.state.intent.embedders import MODEL, weights_named
+
+    if config is not None:
+        snapshot, known = configured(config), given.only("examples", "tune")
+        only_declared(known, snapshot)
+        return tune_by(snapshot, known.queries, data, shown, compare=compare)
+    known, _ = _parts(given)
+    figures = trial.tune(known.queries, _vectors(known.queries, data, shown), shown)
+    return Tuned(tunings.kept(figures, weights_named()), True, MODEL, len(known.queries))
+
+
+@contextmanager
+def _shown(*, quiet: bool = False) -> Iterator[Shown]:
+    """What is shown on the way; what goes wrong is told in its own words."""
+    shown = Shown(quiet=quiet)
+    try:
+        yield shown
+    except SitsError as error:
+        raise click.ClickException(error.message) from error
+    finally:
+        shown.close()
+
+
+def _load(file: Path) -> Labelled:
+    """The queries of a file, and what is odd about them."""
+    given = load(file)
+    for doubt in given.doubts():
+        click.echo(f"warning: {doubt}", err=True)
+    return given
+
+
+def _parts(given: Labelled) -> tuple[Labelled, Labelled]:
+    """What is fitted on, and what is tried.
+
+    Raises:
+        SitsError: `invalid_request`: some label is most likely misspelt.
+    """
+    from sits.state.intent.trial import FEWEST
+
+    known, test = given.only("examples", "tune"), given.only("test")
+    domains = domains_of(known.queries)
+    if not domains:
         raise click.ClickException("no query of the file has the split `examples` or `tune`: there is nothing to fit on")
-    return known, [query for query in queries if query.split == "test"]
+    given.refuse(sorted([*too_few(known, FEWEST), *nobodys(test, domains, "no query of the split `examples` or `tune`")]))
+    return known, test
 
 
 def _read(path: Path) -> Kept:
@@ -138,15 +206,15 @@ def _read(path: Path) -> Kept:
     return read(path)
 
 
-def _configured(config: Path, queries: Sequence[Query], data: Path, tuning: Kept | None) -> Evaluated:
-    snapshot, test = configured(config), [query for query in queries if query.split == "test"]
-    if not test:
+def _configured(config: Path, given: Labelled, data: Path, tuning: Kept | None, shown: Shown) -> Evaluated:
+    snapshot, test = configured(config), given.only("test")
+    if not test.queries:
         raise click.ClickException("no query of the file has the split `test`")
     only_declared(test, snapshot)
-    tried = try_by(snapshot, test, data, tuning)
+    tried = try_by(snapshot, test.queries, data, tuning, shown)
     if tried.trouble:
         click.echo(tried.trouble, err=True)
-    return _told_of(tried, test)
+    return _told_of(tried, test.queries)
 
 
 def _told_of(tried: Tried, test: Sequence[Query]) -> Evaluated:
@@ -173,26 +241,27 @@ def _told_of(tried: Tried, test: Sequence[Query]) -> Evaluated:
     )
 
 
-def _vectors(queries: Sequence[Query], data: Path) -> Vectors:
+def _vectors(queries: Sequence[Query], data: Path, shown: Shown) -> Vectors:
     from sits.state.cache.semantic.embedder import WordLlama
     from sits.state.intent.embedders import open_e5
     from sits.state.intent.trial import embedded
 
-    return embedded(queries, WordLlama(), open_e5(data))
+    return embedded(queries, WordLlama(), open_e5(data), shown)
 
 
-def _evaluated(known: Sequence[Query], test: Sequence[Query], data: Path, tuning: Kept | None) -> Evaluated:
+def _evaluated(given: Labelled, data: Path, tuning: Kept | None, shown: Shown) -> Evaluated:
     from sits.state.cache.semantic.embedder import WordLlama
     from sits.state.intent import trial
     from sits.state.intent.embedders import MODEL, open_e5, weights_named
 
+    known, test = (part.queries for part in _parts(given))
     if not test:
         raise click.ClickException("no query of the file has the split `test`")
     if tuning is not None:
         of_these(tuning, weights_named(), built_in=True)
     quick, deep = WordLlama(), open_e5(data)
-    vectors = trial.embedded(known, quick, deep)
-    made = trial.fitted(known, vectors, trial.tune(known, vectors) if tuning is None else tuning.figures())
+    vectors = trial.embedded(known, quick, deep, shown)
+    made = trial.fitted(known, vectors, trial.tune(known, vectors, shown) if tuning is None else tuning.figures())
     found = trial.tried(made, test, trial.embedded(test, quick, deep))
     quick_ms, deep_ms = [], []
     for query in test:
@@ -204,6 +273,10 @@ def _evaluated(known: Sequence[Query], test: Sequence[Query], data: Path, tuning
         quick_ms.append(1000 * (between - begun))
         deep_ms.append(1000 * (time.perf_counter() - between))
     return _told_of(Tried(made, len(known), found, MODEL, statistics.median(quick_ms), statistics.median(deep_ms), ""), test)
+
+
+def _count(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def _told(marks: Marks) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,10 +15,11 @@ import msgspec
 
 from sits.cli.validate import line
 from sits.inner.errors import Code, SitsError
-from sits.resources.problem import ConfigError, did_you_mean, quoted
+from sits.resources.problem import ConfigError
 from sits.resources.reading import read
 from sits.resources.snapshot import Snapshot, compile_reading
-from sits.state.intent.labelled import UNKNOWN, Query
+from sits.state.intent.doubts import Compared
+from sits.state.intent.labelled import UNKNOWN, Labelled, Query, nobodys
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 
     from sits.gateway.embedding import Embedder
     from sits.routing.intent.intent import Intent
+    from sits.routing.intent.tune import Tuning
     from sits.routing.intent.verdict import Verdict
     from sits.state.cache.semantic.embedder import WordLlama
     from sits.state.intent.embedders import Embed
+    from sits.state.intent.material import Material
     from sits.state.intent.shelf import Shelf
-    from sits.state.intent.trial import Trial
+    from sits.state.intent.trial import Scored, Told, Trial
     from sits.state.intent.tunings import Kept
 
     Matrix = npt.NDArray[np.float32]
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROBE = "hello"
+PARTS = 3
+"""Of the queries of a file: each is read by figures that were set by the others."""
 CLOCKED = 200
 """Queries that are asked about one at a time, to see how long that takes."""
 
@@ -67,16 +72,13 @@ def configured(path: Path) -> Snapshot:
     return snapshot
 
 
-def only_declared(queries: Sequence[Query], snapshot: Snapshot) -> None:
-    """Refuse labels that no Domain has: they would all count as wrong."""
-    missing = Counter(one.domain for one in queries if one.domain != UNKNOWN and one.domain not in snapshot.domains)
-    if missing:
-        said = ", ".join(
-            f"{quoted(name)} ({count} queries{f'; {hint}' if (hint := did_you_mean(name, list(snapshot.domains))) else ''})"
-            for name, count in missing.most_common(5)
-        )
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise click.ClickException(f"the configuration has no Domain for {said}{more}")
+def only_declared(given: Labelled, snapshot: Snapshot) -> None:
+    """Refuse labels that no Domain has: they would all count as wrong.
+
+    Raises:
+        SitsError: `invalid_request`: there are some; the message names their lines.
+    """
+    given.refuse(nobodys(given, snapshot.domains, "no Domain of the configuration"))
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -92,11 +94,15 @@ class Asked(msgspec.Struct, frozen=True):
     def told(self) -> str:
         return f"{self.embedder.name} ({self.size} numbers)"
 
-    async def rows(self, texts: Sequence[str]) -> Matrix:
+    async def rows(self, texts: Sequence[str], told: Callable[[int, int], None]) -> Matrix:
         """The embeddings of texts that are not kept."""
         import numpy as np
 
-        parts = [await self.embed(texts[at : at + self.each]) for at in range(0, len(texts), self.each)]
+        parts = []
+        for at in range(0, len(texts), self.each):
+            told(at, len(texts))
+            parts.append(await self.embed(texts[at : at + self.each]))
+        told(len(texts), len(texts))
         return np.concatenate(parts) if parts else np.zeros((0, self.size), np.float32)
 
 
@@ -116,9 +122,21 @@ async def asked(embedder: Embedder, data: Path) -> Asked:
     return Asked(embedder, size, steady(embedder.name, embedder.embed, size), shelf_of(data / "intent", embedder, size), BATCH)
 
 
-def tune_by(snapshot: Snapshot, queries: Sequence[Query], data: Path) -> tuple[Kept, bool, str]:
-    """The figures of most right verdicts, by cross-validation on the examples of the Domains and these queries; whether they are
-    of the built-in model, and what the embedder is called.
+class Tuned(msgspec.Struct, frozen=True):
+    """Figures, whose they are, and whether they are to be trusted."""
+
+    figures: Kept
+    built_in: bool
+    embedder: str
+    queries: int
+    """That they were set by, the examples of the Domains among them."""
+    compared: Compared | None = None
+    """With those in force, on queries of the file that neither was set by; None where nobody asked, or there are none."""
+
+
+def tune_by(snapshot: Snapshot, queries: Sequence[Query], data: Path, told: Told, *, compare: bool) -> Tuned:
+    """The figures of most right verdicts, by cross-validation on the examples of the Domains and these queries; `compare` them
+    with those that a gateway would take now.
 
     Raises:
         SitsError: what the embedder failed of; `invalid_request`, too few or too many queries.
@@ -136,10 +154,11 @@ def tune_by(snapshot: Snapshot, queries: Sequence[Query], data: Path) -> tuple[K
     given = msgspec.structs.replace(whole, examples=tuple(one for one in whole.examples if one.kind is None))
     texts = [query.text for query in queries]
 
-    async def tuned(embedder: Embedder) -> tuple[Kept, bool, str]:
+    async def tuned(embedder: Embedder) -> Tuned:
         here = await asked(embedder, data)
-        left, rows, seat = await examples(given, here.embed, here.shelf, anew=not embedder.built_in, each=here.each)
-        own = await here.rows(texts)
+        hears = partial(told, "embedding examples")
+        left, rows, seat = await examples(given, here.embed, here.shelf, anew=not embedder.built_in, each=here.each, told=hears)
+        own = await here.rows(texts, partial(told, "embedding queries"))
         # What the file says of a text goes before an example of the same words.
         places = [at for at, one in enumerate(left.examples) if one.text not in set(texts)]
         part = msgspec.structs.replace(left, examples=tuple(left.examples[at] for at in places))
@@ -149,12 +168,66 @@ def tune_by(snapshot: Snapshot, queries: Sequence[Query], data: Path) -> tuple[K
         laid = own if seat is None else seat.place(own)
         embeddings = np.concatenate([rows[[places[at] for at in some]], laid])
         vectors = trial.vectors([query.text for query in known], load_quick(), embeddings)
-        return kept(trial.tune(known, vectors), embedder.weights), embedder.built_in, here.told
+        scored = trial.scored(known, vectors, told)
+        figures = kept(scored.figures(), embedder.weights)
+        found = await _compared(whole, queries, scored, here, own, data, told) if compare else None
+        return Tuned(figures, embedder.built_in, here.told, len(known), found)
 
     return _with(snapshot, data, tuned)
 
 
-def try_by(snapshot: Snapshot, queries: Sequence[Query], data: Path, tuning: Kept | None) -> Tried:
+async def _compared(
+    whole: Material, queries: Sequence[Query], scored: Scored, here: Asked, own: Matrix, data: Path, told: Told
+) -> Compared | None:
+    """The queries by the figures in force, and each part of them by figures that were set without it; all read as a gateway does,
+    by heads that are fitted on the examples of the Domains alone."""
+    import numpy as np
+
+    from sits.routing.intent.tune import folds
+    from sits.state.intent import trial
+    from sits.state.intent.building import built_apart, load_quick
+
+    listed = {one.text for one in whole.examples}
+    held = [at for at, query in enumerate(queries) if query.text not in listed]
+    parts = folds([queries[at].group or queries[at].text for at in held], PARTS)
+    names = np.unique(parts)
+    if len(names) < 2:
+        return None
+    before, tunings = len(scored.labels) - len(queries), [_in_force(here.embedder, data)]
+    for name in names:
+        of = np.ones(len(scored.labels), dtype=bool)
+        of[[before + at for at, part in zip(held, parts, strict=True) if part == name]] = False
+        tunings.append((scored.figures(of), True))
+    quick, steps = load_quick(), trial.Steps("comparing with what is in force", len(tunings), told)
+    trials: list[Trial] = []
+    built = built_apart(whole, quick, here.embed, here.shelf, tunings, anew=not here.embedder.built_in, each=here.each)
+    places = [held, *([at for at, part in zip(held, parts, strict=True) if part == name] for name in names)]
+    async for made in built:
+        those = places[len(trials)]
+        rows = own[those] if made.seat is None else made.seat.place(own[those])
+        read = [queries[place] for place in those]
+        verdicts, _ = _verdicts(made.intent, [query.text for query in read], rows, quick)
+        trials.append(trial.read_one_by_one(made.intent, read, verdicts))
+        steps.next()
+    none, after = len(whole.domains), trial.joined(trials[1:])
+    return Compared(
+        trials[0].marks(trials[0].both, None, none), after.marks(after.both, None, none), trials[0].asked, after.asked
+    )
+
+
+def _in_force(embedder: Embedder, data: Path) -> tuple[Tuning, bool]:
+    """What a gateway would read by, and whether it was made with this embedder. What cannot be read is as good as not there."""
+    from sits.state.intent.building import load_tuning
+    from sits.state.intent.tunings import find
+
+    try:
+        found = find(data / "intent", embedder.name, embedder.weights, built_in=embedder.built_in)
+    except SitsError:
+        return load_tuning(data / "intent" / "none"), embedder.built_in
+    return found.tuning, found.own
+
+
+def try_by(snapshot: Snapshot, queries: Sequence[Query], data: Path, tuning: Kept | None, told: Told) -> Tried:
     """What a gateway with this configuration makes of these queries; with `tuning` in place of the figures that it would take.
 
     Raises:
@@ -176,8 +249,11 @@ def try_by(snapshot: Snapshot, queries: Sequence[Query], data: Path, tuning: Kep
             found = Found(tuning.figures(), True)
         here, quick = await asked(embedder, data), load_quick()
         given, figures = material(snapshot.domains), found.tuning
-        built = await build(given, quick, here.embed, here.shelf, figures, anew=not own, tuned=found.own, each=here.each)
-        rows = await here.rows(texts)
+        hears = partial(told, "embedding examples")
+        built = await build(
+            given, quick, here.embed, here.shelf, figures, None, hears, anew=not own, tuned=found.own, each=here.each
+        )
+        rows = await here.rows(texts, partial(told, "embedding queries"))
         if built.seat is not None:
             rows = built.seat.place(rows)
         verdicts, quick_ms = _verdicts(built.intent, texts, rows, quick)

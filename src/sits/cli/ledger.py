@@ -105,6 +105,10 @@ def query(
             _show_entries(page, as_json)
             return
         names = _dimensions(by)
+        if astray := opened.astray():
+            click.secho(
+                f"{astray} sums are nobody's, and missing here: make them again with {_remedy(folder, table)}", fg="red", err=True
+            )
         sums = opened.sums(meant, names, after=None if after is None else _group(after), limit=limit)
         following = json.dumps(sums[-1].group, ensure_ascii=False) if names and len(sums) == limit else None
         _show_sums(names, sums, following, as_json)
@@ -148,7 +152,8 @@ def check(drain: bool, as_json: bool, folder: Path, table: str) -> None:
             Drain(journals, opened).orphans()
         found = audit(journals, opened)
     if as_json:
-        told = {"sound": found.sound, "complete": found.complete, **msgspec.to_builtins(found)}
+        remedy = _remedy(folder, table) if found.flaws else None
+        told = {"sound": found.sound, "complete": found.complete, "remedy": remedy, **msgspec.to_builtins(found)}
         click.echo(json.dumps(told, ensure_ascii=False))
     else:
         click.echo(
@@ -160,9 +165,46 @@ def check(drain: bool, as_json: bool, folder: Path, table: str) -> None:
             click.secho(f"segment {uneven.segment}: {uneven.drained} were drained, {uneven.held} are there", fg="red")
         for example in [*found.flaws, *found.examples]:
             click.secho(example, fg="red")
+        if found.flaws:
+            click.echo(f"sums are made again from the entries by: {_remedy(folder, table)}")
         click.secho("the ledger is sound" if found.sound else "the ledger is NOT sound", fg="green" if found.sound else "red")
     if not found.sound:
         raise SystemExit(1)
+
+
+@ledger.command("repair")
+@click.option("--accept-loss", is_flag=True, help="Also where entries are gone: what they came to goes from the sums as well.")
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+@_where
+def repair(accept_loss: bool, as_json: bool, folder: Path, table: str) -> None:
+    """Make sums and parties again from the entries, which stay as they are. Exit 1 when something is left that this cannot mend.
+
+    May run beside a service, which waits with what it drains meanwhile. Safe to repeat.
+    """
+    with _opened(folder, table) as opened:
+        left = [f"segment {one.segment}: {one.drained} were drained, {one.held} are there" for one in opened.uneven()]
+        if left and not accept_loss:
+            lines = "\n".join(left)
+            raise click.ClickException(f"{lines}\nthe sums may be all that is left of these: put a backup back, or --accept-loss")
+        done = opened.repair()
+        left += opened.flaws()
+    if as_json:
+        told = {"sound": not left, "changed": done.changed, **msgspec.to_builtins(done), "left": left}
+        click.echo(json.dumps(told, ensure_ascii=False))
+    else:
+        changed = f"{done.sums} sums put right, {done.astray} of nobody removed, {done.parties} parties put back"
+        counted = f"{done.entries} entries counted again, {done.stretches} groups of them anew, {done.unreadable} unreadable"
+        click.echo(f"{counted}: {changed}")
+        for one in left:
+            click.secho(one, fg="red")
+        click.secho("the ledger is NOT sound" if left else "the ledger is sound", fg="red" if left else "green")
+    if left:
+        raise SystemExit(1)
+
+
+def _remedy(folder: Path, table: str) -> str:
+    """The command that makes the sums again."""
+    return f"sitsctl ledger repair --data {folder}" + ("" if table == "sqlite" else " --table ...")
 
 
 def _query(which: dict[str, Any]) -> Query:

@@ -111,7 +111,7 @@ def import_(
 
 def _write(cards: Sequence[ServiceCard], engine: str | None, out: Path, as_json: bool) -> None:
     from sits.resources.writing import to_yaml
-    from sits.state.registry.imported import models_of
+    from sits.state.registry.imported import lacking, models_of
 
     models, left = models_of(cards, engine)
     text = to_yaml(models) if models else ""
@@ -122,4 +122,11 @@ def _write(cards: Sequence[ServiceCard], engine: str | None, out: Path, as_json:
     if as_json and str(out) != "-":
         click.echo(json.dumps({"models": [one.metadata.name for one in models], "left": left}, ensure_ascii=False))
         return
-    click.echo(f"{len(models)} models; no engine or address is known of {len(left)}: {', '.join(left) or '-'}", err=True)
+    click.echo(f"{len(models)} model{'' if len(models) == 1 else 's'}", err=True)
+    why: dict[str, list[str]] = {}
+    for card in cards:
+        if missing := lacking(card, engine):
+            why.setdefault(missing, []).append(card.name)
+    for missing, names in why.items():
+        named = "; name it with --engine" if missing == "engine" else ""
+        click.echo(f"left out {len(names)}, of which no {missing} is known: {', '.join(names)}{named}", err=True)

@@ -15,6 +15,7 @@ from sits import __version__
 from sits.cli.address import loopback
 from sits.engines.local.engine import local_plan
 from sits.engines.local.fetch import located
+from sits.gateway.claim import claimed
 from sits.gateway.crew import clear
 from sits.gateway.deaths import watched
 from sits.gateway.node import Node
@@ -59,12 +60,22 @@ def serve(config: pathlib.Path | None, data: pathlib.Path, host: str, port: int,
         hint = "choose another with --port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "is --host right?"
         click.echo(f"cannot listen on {host} port {port}: {(error.strerror or str(error)).lower()}; {hint}", err=True)
         sys.exit(CANNOT_START)
+    try:
+        with claimed(serving.data, f"{host}:{port}"):
+            sys.exit(_run(serving, reserved, port, chaos))
+    except SitsError as error:
+        click.echo(f"cannot start: {error.message}", err=True)
+        sys.exit(CANNOT_START)
+
+
+def _run(serving: Serving, reserved: socket.socket, port: int, chaos: bool) -> int:
+    """One worker, or several and who looks after them; the exit code."""
     clear(serving.data / "run", os.getpid())
-    if workers == 1:
-        sys.exit(_work(serving, reserved, 0, chaos))
+    if serving.workers == 1:
+        return _work(serving, reserved, 0, chaos)
     # The parent's socket only holds the port: it never listens, so no connection is ever given to it.
-    died = watched(serving.data, os.getpid(), workers)
-    sys.exit(Workers(workers, lambda index: _work(serving, bind(host, port, shared=True), index), died).run())
+    died = watched(serving.data, os.getpid(), serving.workers)
+    return Workers(serving.workers, lambda index: _work(serving, bind(serving.host, port, shared=True), index), died).run()
 
 
 def _work(serving: Serving, sock: socket.socket, index: int, chaos: bool = False) -> int:

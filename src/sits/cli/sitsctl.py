@@ -11,6 +11,7 @@ from sits.cli.lazy import LazyGroup
 from sits.cli.service import Service, quoted, service_options
 
 COMMANDS = {
+    "status": ("sits.cli.status:status", "What is in force, what was refused, how the models are."),
     "switch": ("sits.cli.switch:switch", "Replace a model by another while requests run."),
     "ledger": ("sits.cli.ledger:ledger", "What was used and what it cost; works on the data folder."),
     "find": ("sits.cli.registry:find", "Which services do what is meant."),
@@ -54,28 +55,3 @@ def records(limit: int, as_json: bool, url: str, key: str | None) -> None:
         click.echo(
             f"{record['request_id']:<34} {record.get('status', 0)} {total:9.1f} ms  {what} {record.get('code', '')}".rstrip()
         )
-
-
-@main.command()
-@click.option("--json", "as_json", is_flag=True, help="All of it, one object.")
-@service_options
-def status(as_json: bool, url: str, key: str | None) -> None:
-    """Which configuration is in force, what was refused, how the models are. Exit 1 when a change was refused."""
-    found = Service(url, key).ask("GET", "/v1/admin/status")
-    config = found["config"]
-    if as_json:
-        click.echo(json.dumps(found, ensure_ascii=False))
-    else:
-        state = "draining" if found["draining"] else "serving"
-        click.echo(f"sits {found['version']}, {state}, {found['live']} requests under way, up {found['uptime_seconds']:.0f} s")
-        click.echo(f"configuration {config['version']} ({config['hash'][:12]}) from {config['path']}")
-        for name, model in found["models"].items():
-            local = model.get("local")
-            how = local["state"] if local else model.get("unusable") or model.get("endpoint")
-            click.echo(f"  {name:<32} {model['engine']:<10} {how}")
-        for line in found["plugins"]["problems"]:
-            click.secho(f"plugins: {line}", fg="yellow")
-        if config["error"]:
-            click.secho(f"the last change was refused:\n{config['error']}", fg="red")
-    if config["error"]:
-        raise SystemExit(1)

@@ -191,8 +191,8 @@ class Fitness:
         return Judged(count, stage, fits, self._splits(stage, fits))
 
     def _splits(self, stage: Stage | None, fits: dict[str, Fit]) -> bool:
-        """Whether it is read in pieces: the route does that with prompts so long, or with those that fit nobody. A stage speaks for
-        prompts that fit; of others only where the route does not say what is to become of them."""
+        """Whether it is read in pieces: the route does that with prompts so long, or with those that fit nobody. A stage speaks
+        for prompts that fit; of others only where the route does not say what is to become of them."""
         if self.context is None:
             return False
         oversize = self.context.spec.oversize

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from sits.gateway.crew import Figures
-from sits.observe.metrics import Counter, Dump, SeriesDump
+from sits.observe.metrics import Dump, SeriesDump
 from sits.observe.stamp import rfc3339
 
 DEATHS = "sits_worker_deaths_total"
@@ -49,7 +49,7 @@ class Deaths:
     """Of one gateway. `write` takes whole lines; `figures` are those of the parent."""
 
     def __init__(self, workers: int, figures: Figures, write: Callable[[bytes], None], wall: Callable[[], float]) -> None:
-        self._counts = [Counter() for _ in range(workers)]
+        self._counts = [0] * workers
         self._figures = figures
         self._write = write
         self._wall = wall
@@ -61,11 +61,11 @@ class Deaths:
         line = {"ts": rfc3339(self._wall()), "level": level, "logger": "sits.gateway", "msg": str(death)}
         self._write(msgspec.json.encode(line) + b"\n")
         if death.cut:
-            self._counts[death.worker].value += 1
+            self._counts[death.worker] += 1
             self._keep()
 
     def _keep(self) -> None:
-        series = [SeriesDump((str(worker),), count.value) for worker, count in enumerate(self._counts)]
+        series = [SeriesDump((str(worker),), count) for worker, count in enumerate(self._counts)]
         self._figures.keep(msgspec.msgpack.encode(Dump({DEATHS: series}, self._figures.name)))
 
 

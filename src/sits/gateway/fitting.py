@@ -226,8 +226,8 @@ class Chunks(msgspec.Struct, frozen=True):
 
 
 def _told_of_pieces(x: Exchange, pieces: int) -> None:
-    """Have the head of the answer say in how many pieces the prompt is read; a stream may begin with comments from here on, and so
-    never before that is in its head."""
+    """Have the head of the answer say in how many pieces the prompt is read; a stream may begin with comments from here on, and
+    so never before that is in its head."""
     if pieces > 1:
         x.more += b"%b: %d\r\n" % (PIECES_HEADER, pieces)
     if x.stream:

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("sits.gateway")
 
 JSON = b"application/json"
-TOLD = frozenset((b"x-sits-served", b"x-sits-target", b"x-sits-requested", b"x-sits-attempts", b"x-sits-cache", b"x-sits-pieces", b"age"))
+TOLD = frozenset(
+    (b"x-sits-served", b"x-sits-target", b"x-sits-requested", b"x-sits-attempts", b"x-sits-cache", b"x-sits-pieces", b"age")
+)
 """What is kept of an answer's fields, besides its type and the tint."""
 TINT = frozenset((b"x-traffic-color", b"x-experiment-id"))
 SECONDS = Deadlines(connect=5.0, headers=10.0, first_token=10.0, idle=10.0, total=15.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -87,7 +88,7 @@ class Plugging:
     def follow(self, settings: SettingsSpec) -> None:
         """Have the plugins of this folder from now on; routes are compiled after this."""
         self._compiles = True
-        folder = Path(settings.plugins) if settings.plugins is not None else None
+        folder = _plain(settings.plugins) if settings.plugins is not None else None
         if self._plugins is None:
             if folder is not None:
                 self._open(folder)
@@ -170,6 +171,7 @@ class Plugging:
             changed=self._changed,
             looked=self._looked,
             heard=_heard,
+            taken=self._taken,
         )
         self._plugins.start()
         self._offer()
@@ -179,6 +181,13 @@ class Plugging:
         assert self._plugins is not None
         plugins = self._plugins
         self._standing.plugins = Offered({**FILTERS, **plugins.filters}, {**SCORES, **plugins.scores}, plugins.away)
+
+    def _taken(self, fence: Fence, version: str, before: Fence | None) -> None:
+        """Log that a version is in force, and what was held against the one before."""
+        was = (
+            f"; the version before was fenced off: {self._redactor.text(before.why)}" if before is not None and before.out else ""
+        )
+        _log.info("plugin %s%s is in force%s", fence.name, f" {version}" if version else "", was)
 
     def _changed(self) -> None:
         if self._compiles or self._plugins is None:
@@ -242,6 +251,16 @@ class Plugging:
         for key, one in before.items():
             if key not in now:
                 _log.warning("plugins: no longer %s: %s %s", one.problem, one.plugin, one.place)
+
+
+def _plain(folder: str) -> Path:
+    """The folder without `..`, as people would write it. What comes after the last of them stays: a link there may be another one
+    tomorrow."""
+    parts = Path(folder).parts
+    if ".." not in parts:
+        return Path(folder)
+    last = len(parts) - parts[::-1].index("..")
+    return Path(os.path.realpath(Path(*parts[:last])), *parts[last:])
 
 
 def _uses(snapshot: Snapshot) -> Iterator[tuple[Route, Kind, int, str]]:

@@ -104,7 +104,7 @@ class Question:
         return max(SILENT_SECONDS, SILENT_TIMES * self.every)
 
     def elsewhere(self, due: float) -> Question:
-        """The same, to be asked of another server: what the one before said last counts on for as long as if it had fallen silent."""
+        """The same for another server. What the one before said last counts on for as long as if it had fallen silent."""
         made = Question(self.text, self.every, due)
         made.values, made.answered, made.answers, made.news = self.values, self.answered, self.answers, self.news
         return made
@@ -257,7 +257,7 @@ class Verdicts:
         now: float,
         wall: float,
     ) -> list[HealthChange]:
-        """From now on these are judged. Who is judged by the same words keeps the verdict; of others a bad one is no longer so."""
+        """From now on these are judged. Who is judged by the same words keeps the verdict; others are not sick any more."""
         before, self._judges = self._judges, {}
         for name, (spec, question) in specs.items():
             old = before.get(name)

@@ -29,8 +29,8 @@ SUBREAPER = 36
 
 
 class Workers:
-    """Starts `count` workers by `work(index)`, which runs in the child and returns its exit code; keeps them alive. `died` hears of
-    each that ended before it was to."""
+    """Starts `count` workers by `work(index)`, which runs in the child and returns its exit code; keeps them alive. `died` hears
+    of each that ended before it was to."""
 
     def __init__(self, count: int, work: Callable[[int], int], died: Callable[[Death], None]) -> None:
         self._count = count

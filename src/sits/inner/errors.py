@@ -130,7 +130,9 @@ CODES: dict[Code, CodeRow] = {
     Code.DRAINING: CodeRow(503, Remedy.WAIT, "This gateway is shutting down; another one should be asked."),
     Code.OVERLOADED: CodeRow(503, Remedy.WAIT, "The gateway has no room for this request now."),
     Code.STATE_UNAVAILABLE: CodeRow(
-        503, Remedy.WAIT, "A store, bus, index or flow runner that this needs does not answer; the message says which."
+        503,
+        Remedy.WAIT,
+        "A store, bus, index or flow runner that this needs does not answer, or a disk takes nothing; the message says which.",
     ),
     Code.NOT_CACHED: CodeRow(504, Remedy.FIX_REQUEST, "The client asked for a kept answer only, and there is none."),
 }

@@ -259,7 +259,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "sits_worker_deaths_total",
         "counter",
-        "Workers of several that were killed, or ended with an error, with the answers that they had under way. The log says how.",
+        "Workers of several that were killed or failed, with the answers that they had under way; the log says how.",
         ("worker",),
     ),
     Metric("sits_metrics_workers_missing", "gauge", "Worker processes that did not hand over their figures in time."),

@@ -22,9 +22,11 @@ def is_the_operators(error: OSError) -> bool:
 def told(error: OSError, path: Path | None = None, *, wanted: int = 0) -> SitsError:
     """The error for whoever asked: `state_unavailable` where somebody has to look after the machine, `internal_error` where not.
 
-    `path` is what was meant where the system does not name it, `wanted` how many bytes it was to take.
+    `path` is what was meant, else it is what the system names; `wanted` how many bytes it was to take.
     """
-    place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else path
+    place = path
+    if place is None and isinstance(error.filename, (str, bytes)):
+        place = Path(os.fsdecode(error.filename))
     message = f"{place}: {error.strerror or error}" if place else str(error.strerror or error)
     if hint := _hint(error, place, wanted):
         message = f"{message}; {hint}"

@@ -116,19 +116,19 @@ class ContextSpec(Spec, frozen=True):
     smaller in proportion."""
 
     most: Count = USUAL_MOST
-    """Tokens of prompt and answer that one ask of a model may have; unless `oversize` is `split` or `refuse`, models that declare a
-    larger window may use all of it. Longer prompts are `oversize`."""
+    """Tokens of prompt and answer that one ask of a model may have; unless `oversize` is `split` or `refuse`, models that declare
+    a larger window may use all of it. Longer prompts are `oversize`."""
     stages: list[StageSpec] = msgspec.field(default_factory=_usual_stages)
-    """By rising `below`, for prompts that fit. With `oversize: larger` or `refuse` the usual ones end with `reason`: nothing is read
-    in pieces."""
+    """By rising `below`, for prompts that fit. With `oversize: larger` or `refuse` the usual ones end with `reason`: nothing is
+    read in pieces."""
     services: dict[Name, ServiceSpec] = msgspec.field(default_factory=_usual_services)
     """By name: what the request says (`x-sits-service`), or the name of its domain."""
     service: Name | None = None
     """The service of requests that say none and are of no domain that is one; no headroom when not given."""
     oversize: Literal["larger", "split", "refuse"] | None = None
-    """A prompt that does not fit: only models that declare a larger window are asked, and without one it is refused (`larger`); it is
-    read in pieces (`split`); or it is refused (`refuse`). When not given larger windows are used, and what fits none is read in pieces
-    where it is of a stage `chunked`, else refused."""
+    """A prompt that does not fit: only models that declare a larger window are asked, and without one it is refused (`larger`);
+    it is read in pieces (`split`); or it is refused (`refuse`). When not given larger windows are used, and what fits none is
+    read in pieces where it is of a stage `chunked`, else refused."""
     pieces: Annotated[int, msgspec.Meta(ge=2, le=256)] = 16
     """The most pieces that one prompt is read in; a longer one is refused."""
     notes: Annotated[int, msgspec.Meta(ge=FEWEST_NOTES, le=10**15)] = msgspec.field(default_factory=_usual_notes)

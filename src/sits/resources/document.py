@@ -40,6 +40,22 @@ class Document(msgspec.Struct, frozen=True):
     """Where the key of each mapping entry begins."""
     blots: tuple[Blot, ...] = ()
     """What in it could not be read."""
+    written: dict[Path, Path] = {}
+    """Of what was read as something else: where it would stand, and where it does."""
+
+    def named(self, path: Path) -> Path:
+        """`path` in the words of the text."""
+        if not self.written:
+            return path
+        size = len(path)
+        while size and path[:size] not in self.written:
+            size -= 1
+        if not size:
+            return path
+        found = self.written[path[:size]] + path[size:]
+        while found not in self.marks and found and isinstance(found[-1], int):
+            found = found[:-1]  # one that is written without the list that it stands for
+        return found
 
     def where(self, path: Path, *, at_key: bool = False) -> Mark:
         """The place of `path`, or of the nearest thing around it that was written."""

@@ -373,13 +373,16 @@ def _as_written(document: Document | None, prefix: Path, moved: Mapping[Path, Pa
     """The document with the places of what was read as something else also as those of what it was read as."""
     if document is None:
         return None
-    marks, keys = dict(document.marks), dict(document.keys)
+    marks, keys, written = dict(document.marks), dict(document.keys), {}
     for now, before in moved.items():
+        if before[-1] == "name" and (*prefix, *before[:-1], "model") in document.marks:
+            before = (*before[:-1], "model")  # either word is read
         while before and (*prefix, *before) not in document.marks:
             before = before[:-1]
+        written[*prefix, *now] = (*prefix, *before)
         marks[*prefix, *now] = document.where((*prefix, *before))
         keys[*prefix, *now] = document.where((*prefix, *before), at_key=True)
-    return Document(document.value, marks, keys)
+    return Document(document.value, marks, keys, written=written)
 
 
 def _kind(value: Any) -> type[Resource] | Fault:
@@ -408,4 +411,5 @@ def _around(path: Path, places: Sequence[Path]) -> bool:
 
 def _problem(fault: Fault, file: str, document: Document | None, prefix: Path) -> Problem:
     line, column = document.where((*prefix, *fault.path), at_key=fault.at_key) if document else (0, 0)
-    return Problem(file, line, column, shown((*prefix, *fault.path)), fault.message, fault.hint)
+    path = (*prefix, *fault.path)
+    return Problem(file, line, column, shown(document.named(path) if document else path), fault.message, fault.hint)

@@ -10,13 +10,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
+from sits.resources.backends import labels_of, selected
 from sits.resources.checks_choosing import matches_of
-from sits.resources.choosing import HashSpec, Match, While
+from sits.resources.choosing import Backend, HashSpec, Match, While
 from sits.resources.domains import Domain, Prefers
 from sits.resources.keys import Key, Quota
 from sits.resources.kinds import Cost, Model, Resource, Route, Settings, SettingsSpec
-from sits.resources.problem import Fault, Path, Problem, in_order, quoted
+from sits.resources.pressures import QUERY
+from sits.resources.problem import Fault, Path, Problem, did_you_mean, in_order, quoted
 from sits.resources.reading import Declared, Reading
+from sits.resources.reliability import Pressure
 from sits.resources.snapshot import absent
 from sits.resources.vocabulary import LocalEngine
 
@@ -31,6 +34,7 @@ def warnings(reading: Reading) -> tuple[Problem, ...]:
     found = [one.problem(fault) for one in reading.declared for rule in _RULES.get(one.kind, ()) for fault in rule(one, settings)]
     found += [problem for problem in absent(reading.declared) if not _NOT_FILES & set(problem.path.split(".")[1:])]
     found += _unpriced_budgets(reading.declared)
+    found += _nobody(reading.declared)
     found += _shared_examples([one for one in reading.declared if isinstance(one.resource, Domain)])
     return in_order(found)
 
@@ -70,6 +74,17 @@ def _times(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
         yield Fault(("spec", "cache", "waitSeconds"), _longer(spec.cache.wait_seconds, whose, total))
 
 
+def _pieces(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
+    """How prompts are read in pieces, where none is."""
+    spec = _as(Route, one.resource).spec.context
+    if spec is None or spec.oversize == "split" or any(stage.kind == "chunked" for stage in spec.stages):
+        return
+    for name in ("notes", "pieces"):
+        if _written(one, ("spec", "context", name)):
+            message = "has no effect: no prompt is read in pieces"
+            yield Fault(("spec", "context", name), message, "write `oversize: split`, or remove it", at_key=True)
+
+
 def _longer(seconds: float, whose: str, total: float) -> str:
     return f"{seconds:g} s is longer than {whose} may take, {total:g} s"
 
@@ -91,6 +106,57 @@ def _domain(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
         if not _LANGUAGE.fullmatch(language):
             message = f"{quoted(language)} is no language tag; it is for people, texts are told apart by their script"
             yield Fault(("spec", "examples", language), message, "write zh or en, or give one list", at_key=True)
+
+
+def _unasked(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
+    """Queries that nobody is asked."""
+    resource = one.resource
+    if settings.prometheus is not None:
+        return
+    asked: list[Path] = []
+    if isinstance(resource, Model):
+        spec = resource.spec
+        asked += [("spec", "health", "query")] * (spec.health is not None)
+        asked += [("spec", "vitals", "memoryQuery")] * (spec.vitals is not None and spec.vitals.memory_query is not None)
+    elif isinstance(resource, Pressure) and resource.spec.trigger.metric.startswith(QUERY):
+        asked.append(("spec", "trigger", "metric"))
+    for path in asked:
+        yield Fault(
+            path, "is asked of nobody: Settings name no Prometheus server", "give Settings `prometheus: http://HOST:9090`"
+        )
+
+
+def _nobody(declared: Sequence[Declared]) -> Iterator[Problem]:
+    """Labels that no model has: a route of them alone can answer no request, unless such a model is registered later."""
+    models = [one.resource for one in declared if isinstance(one.resource, Model)]
+    for one in declared:
+        for path, labels in _selectors(one.resource):
+            if labels and not selected(labels, models):
+                yield one.problem(Fault(path, *_why_nobody(labels, [labels_of(model) for model in models])))
+
+
+def _selectors(resource: Resource) -> Iterator[tuple[Path, Mapping[str, str]]]:
+    if isinstance(resource, Route):
+        spec = resource.spec
+        lists: list[tuple[Path, Sequence[Backend]]] = [(("spec", "backends"), spec.backends)]
+        lists += [(("spec", "rules", number, "backends"), rule.backends) for number, rule in enumerate(spec.rules)]
+        for at, backends in lists:
+            yield from (((*at, place, "select"), backend.select) for place, backend in enumerate(backends))
+    elif isinstance(resource, Domain):
+        yield ("spec", "prefers", "labels"), resource.spec.prefers.labels
+
+
+def _why_nobody(labels: Mapping[str, str], known: Sequence[Mapping[str, str]]) -> tuple[str, str]:
+    """What is wrong with labels that nobody has, and what may have been meant."""
+    for name, value in labels.items():
+        values = sorted({one[name] for one in known if name in one})
+        if value in values:
+            continue
+        message = f"finds nobody: no Model here has {name}: {quoted(value)}"
+        if values:
+            return message, did_you_mean(value, values) or f"there is {', '.join(map(quoted, values[:5]))}"
+        return message, did_you_mean(name, sorted({key for one in known for key in one}))
+    return "finds nobody: no Model here has all of these", "remove one of them, or give a Model `labels`"
 
 
 def _unpriced_budgets(declared: Sequence[Declared]) -> Iterator[Problem]:
@@ -160,8 +226,9 @@ def _as(kind: type[Any], resource: Resource) -> Any:
 
 
 _RULES: Mapping[str, Sequence[Callable[[Declared, SettingsSpec], Iterator[Fault]]]] = {
-    "Route": (_hash, _rules, _times),
-    "Model": (_intents,),
+    "Route": (_hash, _rules, _times, _pieces),
+    "Model": (_intents, _unasked),
+    "Pressure": (_unasked,),
     "Domain": (_domain,),
 }
 """By kind; a rule sees what was declared, and the Settings that it is declared with."""

@@ -25,6 +25,8 @@ from sits.resources.snapshot import Judge, Snapshot, compile_reading
 Changed = Callable[[Snapshot | None, Snapshot], None]
 LONGEST_DEFECT = 500
 """Characters of what a defect says of itself."""
+STEP_MS = 50
+"""Between two looks at the events, and at whether to stop: every end waits for one."""
 _log = logging.getLogger("sits.resources")
 
 
@@ -260,7 +262,7 @@ async def wakes(path: pathlib.Path, stop: asyncio.Event, poll: float) -> AsyncGe
             folder,
             watch_filter=None,
             debounce=200,
-            step=50,
+            step=STEP_MS,
             stop_event=stop,
             rust_timeout=int(poll * 1000),
             yield_on_timeout=True,

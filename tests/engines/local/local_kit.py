@@ -187,7 +187,7 @@ def chat(text: str, **fields: Any) -> dict[str, Any]:
     return {"model": "smol", "messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 16, **fields}
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 30.0) -> float:
+async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 60.0) -> float:
     """Seconds until `holds` did; fails when it does not in time."""
     begun = time.monotonic()
     while True:

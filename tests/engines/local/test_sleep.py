@@ -172,7 +172,7 @@ def test_one_that_sleeps_ends_with_its_owner(data: Path) -> None:
     owner.communicate()
 
     async def story() -> None:
-        await until(lambda: not alive(pid), 2.0)
+        await until(lambda: not alive(pid))
 
     run(story())
 

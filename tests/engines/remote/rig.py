@@ -37,7 +37,7 @@ async def _watched(story: Coroutine[Any, Any, None]) -> None:
     finally:
         for engine in _ENGINES:
             await engine.aclose()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while any(engine.connections for engine in _ENGINES):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         _ENGINES.clear()

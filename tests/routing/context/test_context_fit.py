@@ -112,16 +112,44 @@ def test_the_service_is_what_the_header_says_else_the_domain_else_the_usual_one(
     assert context.service(None, "cooking") == ServiceSpec(3000)
     assert context.service(None) == ServiceSpec(3000)
     assert Context(ContextSpec()).service(None) == ServiceSpec()
-    with pytest.raises(SitsError, match="x-sits-service: no such service; there are summary, code"):
-        context.service("写作".encode())
+
+
+STRANGERS = {
+    "a near one": (b"Sumary", '"Sumary" is no service of this route; did you mean "summary"? there are summary, code'),
+    "one in Chinese": ("写作".encode(), '"写作" is no service of this route; there are summary, code'),
+    "a long one": (b"x" * 5000, f'"{"x" * 78}… is no service of this route; there are summary, code'),
+    "no text": (b"\xff\x07", '"\ufffd\ufffd" is no service of this route; there are summary, code'),
+}
+
+
+@pytest.mark.parametrize(("name", "said"), STRANGERS.values(), ids=STRANGERS)
+def test_a_service_that_is_none_is_named_with_the_nearest(name: bytes, said: str) -> None:
+    with pytest.raises(SitsError) as caught:
+        Context(ContextSpec()).service(name)
+    assert (caught.value.code, caught.value.param) == ("invalid_request", "x-sits-service")
+    assert caught.value.message == "x-sits-service: " + said
+
+
+def test_of_many_services_a_refusal_names_a_few() -> None:
+    with pytest.raises(SitsError, match=r"there are s0, .*, s15 and 84 more$"):
+        Context(ContextSpec(services={f"s{one}": ServiceSpec() for one in range(100)})).service(b"x")
+    with pytest.raises(SitsError, match=r'"x" is no service of this route; the route has none$'):
+        Context(ContextSpec(services={})).service(b"x")
 
 
 @pytest.mark.parametrize(
     ("oversize", "declared", "window"),
-    [("larger", 32_768, 32_768), ("larger", None, 8192), ("larger", 4096, 4096), ("split", 32_768, 8192), ("refuse", None, 8192)],
+    [
+        (None, 32_768, 32_768),
+        ("larger", 32_768, 32_768),
+        ("larger", None, 8192),
+        ("larger", 4096, 4096),
+        ("split", 32_768, 8192),
+        ("refuse", None, 8192),
+    ],
 )
 def test_the_most_bounds_every_window_unless_longer_prompts_go_to_larger_ones(
-    oversize: str, declared: int | None, window: int
+    oversize: str | None, declared: int | None, window: int
 ) -> None:
     assert Context(ContextSpec(oversize=oversize)).window(declared) == window  # type: ignore[arg-type]
 

@@ -102,8 +102,10 @@ def test_a_new_version_begins_anew_and_its_counters_go_on():
         one.well(0.001)
     trouble(one, 3)
     made = one.mended()
-    assert (made.out, made.why, made.calls, made.counts["raised"], made.most) == (False, "", 7, 3, 0.001)
+    assert (made.out, made.why, made.calls, made.counts["raised"], made.most) == (False, "", 7, 3, 0.0)
     trouble(made, 2)
+    made.well(0.25)
+    assert (made.own.calls, made.own.counts["raised"], round(made.own.seconds, 3), made.most) == (1, 2, 0.25, 0.25)
     assert not made.out
     assert one.out
 

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from sits.bench.intent import queries
 from sits.bench.intent_domains import files
 from sits.cli.domains import domains as command
-from sits.cli.intent import intent as intent_command
 from sits.inner.errors import Code, SitsError
 from sits.resources.domains import DOMAINS_FOLDER, Domain
 from sits.resources.reading import read, read_value
@@ -229,7 +228,7 @@ def test_tuning_is_that_of_the_data_folder_or_what_is_shipped(tmp_path: Path) ->
     path.write_bytes(msgspec.json.encode(Tuning(safe=0.7)))
     assert load_tuning(path) == Tuning(safe=0.7)
     path.write_text("{")
-    with pytest.raises(SitsError, match="sits intent tune --use"):
+    with pytest.raises(SitsError, match=r"tuning\.json: it is no tuning: it is no JSON; `sits intent tune"):
         load_tuning(path)
 
 
@@ -267,25 +266,6 @@ def test_some_domains_are_exported_alone_and_one_that_is_not_there_is_refused(tm
     refused = CliRunner().invoke(command, ["export", str(tmp_path), "--only", "law"])
     assert refused.exit_code == 2
     assert "'law'" in refused.output
-
-
-def test_tuning_is_put_where_the_gateway_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sits.state.intent import embedders
-
-    monkeypatch.setattr(embedders, "open_e5", lambda data: Seen())
-    path = tmp_path / "queries.jsonl"
-    rows = [
-        {"text": f"{word} {at}", "domain": name, "split": "tune"}
-        for name, some in WORDS.items()
-        for word in some
-        for at in range(6)
-    ]
-    rows += [{"text": f"{word} {at}", "domain": UNKNOWN, "split": "tune"} for word in ("hi", "好") for at in range(6)]
-    path.write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows))
-    data = tmp_path / "data"
-    done = CliRunner().invoke(intent_command, ["tune", str(path), "--data", str(data), "--use"], catch_exceptions=False)
-    assert done.exit_code == 0
-    assert load_tuning(data / "intent" / "tuning.json") == msgspec.json.decode(done.stdout, type=Tuning)
 
 
 def test_a_text_that_utf8_cannot_carry_has_its_place_on_the_shelf(tmp_path: Path) -> None:

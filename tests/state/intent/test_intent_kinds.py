@@ -87,7 +87,10 @@ def test_far_fewer_queries_of_kinds_that_nobody_declared_are_read_as_declared_an
     groups = {one.group for one in EXAMPLES if one.text in set(given.texts)}
     asked = [one for one in EXAMPLES if one.domain != UNKNOWN and one.group not in groups][::10]
     others = [one for one in asked if one.domain not in given.domains]
-    left = building._left(given, rows(given))
+    every = building._left(given, rows(given))
+    shared = [at for at in every if not given.examples[at].declared]
+    # Half of what is shipped does, and is fitted four times as quickly.
+    left = np.array(sorted({*every} - {*shared[::2]}))
     general = np.array([at for at in left if given.examples[at].kind is None])
     with_kinds, without = fitted(given, left, LEAN), fitted(given, general, 0.0)
     assert read_as_declared(with_kinds, others) < 0.7 * read_as_declared(without, others)

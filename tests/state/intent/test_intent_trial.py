@@ -68,7 +68,7 @@ def test_tuning_says_what_it_lacks() -> None:
 
 
 def test_a_bad_line_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SitsError, match="line 3"):
+    with pytest.raises(SitsError, match="line:3: `text` is empty"):
         parse([b'{"text": "a", "domain": "b"}', b"", b'{"text": "", "domain": "b"}'])
     with pytest.raises(SitsError, match="No such file"):
         load(tmp_path / "none.jsonl")
@@ -92,7 +92,7 @@ def test_the_commands_tune_and_evaluate(file: Path, tmp_path: Path) -> None:
     assert tuned.exit_code == 0
     assert msgspec.json.decode(tuned.stdout) == msgspec.json.decode(out.read_bytes())
     done = CliRunner().invoke(command, ["eval", str(file), "--tuning", str(out), "--json"], catch_exceptions=False)
-    found = msgspec.json.decode(done.output)
+    found = msgspec.json.decode(done.stdout)
     assert (done.exit_code, found["domains"], found["examples"], found["queries"]) == (0, 2, 48, 48)
     assert (found["deep"]["accuracy"], found["by_language"]["zh"]["count"]) == (1.0, 24)
     read = CliRunner().invoke(command, ["eval", str(file), "--tuning", str(out)], catch_exceptions=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -90,6 +91,7 @@ def test_a_file_that_is_put_there_is_in_force_at_once(folder):
             "state": "live",
             "why": "",
             "stale": False,
+            "version": hashlib.sha256(good().encode()).hexdigest()[:12],
             "calls": 1,
             "troubles": {},
             "mean_us": 0.0,
@@ -100,13 +102,14 @@ def test_a_file_that_is_put_there_is_in_force_at_once(folder):
     assert folder.problems() == []
 
 
-def test_a_file_that_changes_is_replaced_and_its_counters_go_on(folder):
+def test_a_file_that_changes_is_replaced_its_figures_begin_anew_and_its_counters_go_on(folder):
     folder.write("mine.py", good())
     folder.says()
     folder.now += 60.0
     folder.write("mine.py", good(points="22.0"))
     assert folder.says() == [22.0, 22.0]
-    assert [(row["calls"], row["since"]) for row in folder.plugins.status()] == [(2, 1_800_000_160.0)]
+    assert [(row["calls"], row["since"]) for row in folder.plugins.status()] == [(1, 1_800_000_160.0)]
+    assert [value for name, _, value in folder.plugins.metrics() if name == "sits_plugin_calls_total"] == [2.0]
     assert folder.plugins.generation == 2
 
 

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from sits.inner.errors import Code, SitsError
 from sits.routing.registry import ServiceCard
 from sits.state.registry import consul, eureka
-from sits.state.registry.imported import MOST_ENTRIES, models_of
+from sits.state.registry.imported import MOST_ENTRIES, lacking, models_of
 from sits.state.registry.source import entries
 
 
@@ -325,6 +326,9 @@ def test_entries_that_can_be_asked_become_models() -> None:
     assert [(one.metadata.name, one.spec.engine) for one in models] == [("plain-http", "openai"), ("qwen", "vllm")]
     with pytest.raises(SitsError, match="no engine is called 'gpt'"):
         models_of(found, "gpt")
+    plain, away = found[0], msgspec.structs.replace(found[0], address="", name="--")
+    assert [lacking(one) for one in (plain, away, found[1])] == ["engine", "engine or address or name that a Model can have", ""]
+    assert [lacking(one, "vllm") for one in (plain, away)] == ["", "address or name that a Model can have"]
 
 
 class Agent(BaseHTTPRequestHandler):

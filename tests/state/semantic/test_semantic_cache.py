@@ -381,9 +381,9 @@ def test_a_defect_is_not_taken_for_an_outage() -> None:
 
 
 def test_no_tenant_is_ever_given_anothers_answer() -> None:
-    crossed, own = asyncio.run(semantic_pairs.cross_tenant(100_000, 7, semantic_pairs.pairs(), EMBEDDER))
+    crossed, own = asyncio.run(semantic_pairs.cross_tenant(25_000, 7, semantic_pairs.pairs(), EMBEDDER))
     assert crossed == 0
-    assert own > 3000, "there was something to hit"
+    assert own > 750, "there was something to hit"
 
 
 def test_the_bench_holds_its_bounds_but_those_of_time() -> None:

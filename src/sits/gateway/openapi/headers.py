@@ -60,7 +60,8 @@ HEADERS = (
     ),
     _header(
         "x-sits-grounding-time",
-        "How old these documents are: RFC 3339 times or dates, separated by commas; the oldest counts.",
+        "How old these documents are: RFC 3339 times or dates, separated by commas; the oldest counts. "
+        "None may be in the future.",
         "2026-11-30T08:00:00Z",
     ),
     _header(

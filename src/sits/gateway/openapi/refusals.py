@@ -145,8 +145,8 @@ def header_refs(*names: str) -> dict[str, Any]:
 
 ON_DATA_PLANE = (
     "x-sits-requested", "x-sits-served", "x-sits-target", "x-sits-attempts", "x-sits-pieces", "x-sits-overhead",
-    "server-timing", "x-sits-cache", "age", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests",
-    "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
+    "server-timing", "x-sits-cache", "age", "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests",
+    "x-ratelimit-reset-requests", "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
 )  # fmt: skip
 
 

@@ -169,6 +169,7 @@ class Lane:
         self._patiently(read)
 
     def _write(self, connection: sqlite3.Connection, jobs: list[_Job[Any]]) -> None:
+        _end(connection, "ROLLBACK")  # One that could not even be rolled back would stand in the way for ever.
         self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         try:
             for job in jobs:

@@ -67,8 +67,8 @@ class Context:
         return declared if self._larger or declared < self.most else self.most
 
     def limit(self, declared: int | None) -> int:
-        """Tokens that the route allows a model with this window, whatever its server would take: where it says what is to become of
-        longer prompts. 0: it leaves that to the server."""
+        """Tokens that the route allows a model with this window, whatever its server would take: where it says what is to become
+        of longer prompts. 0: it leaves that to the server."""
         if self.spec.oversize is None or (self._larger and declared is not None):
             return 0
         return self.most

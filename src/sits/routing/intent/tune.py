@@ -31,6 +31,11 @@ DRAWN = (3.0, 0.15)
 """How much a temperature twice or half as high (e times), and a shift of one, cost against what one example costs. Chosen on the
 labelled set with 4 to 30 examples a domain: a third of both gave worse confidences at 4 and the same from 8 on."""
 
+TEMPERATURES, LEASTS = (0.05, 5.0), (0.2, 0.9)
+"""The least and the most that are tried. What is best there might be better beyond: the queries do not say."""
+NEVER = 1.01
+"""`safe` where no verdict of the quick stage stands."""
+
 
 class Tuning(msgspec.Struct, frozen=True):
     """Everything that is set from labelled data."""
@@ -85,7 +90,7 @@ def tune_scale(scores: Matrix, labels: Labels, recall: float = 0.92) -> Scale:
         chances = softmax(scores.astype(np.float64) / temperature)[rows, labels]
         return float(-np.log(np.maximum(chances, 1e-12)).mean())
 
-    temperature = min((float(one) for one in np.geomspace(0.05, 5.0, 93)), key=loss)
+    temperature = min((float(one) for one in np.geomspace(*TEMPERATURES, 93)), key=loss)
     none = scores.shape[1] - 1
     unknown = labels == none
 
@@ -95,7 +100,7 @@ def tune_scale(scores: Matrix, labels: Labels, recall: float = 0.92) -> Scale:
         right = float((classes == labels).mean())
         return (True, right, found) if found >= recall else (False, found, right)
 
-    return Scale(temperature, max((float(one) for one in np.linspace(0.2, 0.9, 71)), key=worth))
+    return Scale(temperature, max((float(one) for one in np.linspace(*LEASTS, 71)), key=worth))
 
 
 def recalibrate(scores: Matrix, labels: Labels, weights: Matrix, start: Scale) -> Scale:
@@ -128,7 +133,7 @@ def tune_safe(quick: Read, deep: Read, labels: Labels, none: int, loss: float = 
     import numpy as np
 
     lost = (deep.classes == labels).astype(int) - (quick.classes == labels)
-    grid = np.append(np.linspace(0.3, 1.0, 141), 1.01)
+    grid = np.append(np.linspace(0.3, 1.0, 141), NEVER)
 
     def parts(of: npt.NDArray[np.bool_]) -> tuple[Labels, Labels]:
         """How many stand from each confidence on, and what is lost by them."""

@@ -17,6 +17,19 @@ Trouble = Literal["raised", "late", "slow", "nonsense", "leaked", "meddled"]
 """It raised; was cut; took too long; said what is none; kept memory, threads, files or tasks; changed what it was shown."""
 TROUBLES: tuple[Trouble, ...] = ("raised", "late", "slow", "nonsense", "leaked", "meddled")
 Kind = Literal["filter", "score"]
+
+
+class Counted:
+    """Calls, seconds of them, and troubles by kind."""
+
+    __slots__ = ("calls", "counts", "seconds")
+
+    def __init__(self, calls: int, seconds: float, counts: dict[str, int]) -> None:
+        self.calls: int = calls
+        self.seconds: float = seconds
+        self.counts: dict[str, int] = counts
+
+
 MOST_WORDS = 200
 _NOTHING = 16
 """Bytes in which two looks at the same memory may differ."""
@@ -40,6 +53,7 @@ class Fence:
         "_until",
         "alarm",
         "aside",
+        "before",
         "calls",
         "clock",
         "counts",
@@ -81,6 +95,8 @@ class Fence:
         """Of the longest call."""
         self.counts: dict[str, int] = dict.fromkeys(TROUBLES, 0)
         """Troubles since the start by kind."""
+        self.before: Counted = Counted(0, 0.0, dict.fromkeys(TROUBLES, 0))
+        """What of all that is of the versions before this one."""
         self.out: bool = False
         """Whether it is fenced off."""
         self.why: str = ""
@@ -123,10 +139,18 @@ class Fence:
         self.due = 0  # the call to see is looked at closely
         return True
 
+    @property
+    def own(self) -> Counted:
+        """Of this version alone."""
+        old = self.before
+        counts = {kind: count - old.counts[kind] for kind, count in self.counts.items()}
+        return Counted(self.calls - old.calls, self.seconds - old.seconds, counts)
+
     def mended(self) -> Fence:
-        """The fence of another version of it, against which nothing is held. What was counted goes on."""
+        """The fence of another version of it, against which nothing is held. What is counted of all versions goes on."""
         made = Fence(self.kind, self.name, self.clock, self.limits, self.alarm, self.footprint, self._heard)
-        made.calls, made.seconds, made.most, made.counts = self.calls, self.seconds, self.most, dict(self.counts)
+        made.calls, made.seconds, made.counts = self.calls, self.seconds, dict(self.counts)
+        made.before = Counted(self.calls, self.seconds, dict(self.counts))
         made.afresh()
         return made
 

@@ -3,7 +3,7 @@
 Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018: no target may have more than `factor` times
 its fair part of what is under way; a key whose target is full goes on along the ring to the next one that is not.
 
-So does a key whose target fails: whoever is tried after it is the one that has its keys once it is left alone. A session moves once.
+So does a key whose target fails: whoever is tried after it has its keys once it is left alone. A session moves once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ POINTS = 64
 """On the ring, of a target of usual weight."""
 _MOST_POINTS = 1024
 AHEAD = 16
-"""Targets with room that are looked for along the ring, as many as are ever tried; of more the others come behind in any order. Of
-a thousand, the whole order would take thousands of steps for each request."""
+"""Targets with room that are looked for along the ring, as many as are ever tried; the others come behind in any order. Of a
+thousand, the whole order would take thousands of steps for each request."""
 _RINGS = 8
 """Subsets of the targets for which the ring is kept: breakers open and close, and come back to the same few."""
 

@@ -10,7 +10,7 @@ import asyncio
 import ctypes
 import importlib.resources
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -29,7 +29,8 @@ from sits.state.cache.semantic.embedder import Embedder, WordLlama
 from sits.state.intent import shipped
 from sits.state.intent.apart import Task, fit_apart
 from sits.state.intent.embedders import Embed
-from sits.state.intent.fits import Fits, digest, hold
+from sits.state.intent.figures import decode
+from sits.state.intent.fits import Fits, digest, hold, unpack
 from sits.state.intent.material import Material, sample, without_kinds, without_near
 from sits.state.intent.seat import Seat, seat
 from sits.state.intent.shelf import Shelf, alone
@@ -92,7 +93,7 @@ def load_tuning(path: Path) -> Tuning:
     """What `sits intent tune --use` wrote there; without such a file what was tuned on the labelled set of the bench.
 
     Raises:
-        SitsError: `invalid_request`: it is there and cannot be read.
+        SitsError: `invalid_request`: it is there and cannot be read, or is no tuning.
     """
     try:
         raw = path.read_bytes()
@@ -100,10 +101,7 @@ def load_tuning(path: Path) -> Tuning:
         raw = importlib.resources.files("sits.state.intent").joinpath("tuning.json").read_bytes()
     except OSError as error:
         raise SitsError(Code.INVALID_REQUEST, f"{path}: {error.strerror}") from error
-    try:
-        return msgspec.json.decode(raw, type=Tuning)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise SitsError(Code.INVALID_REQUEST, f"{path}: {error}; `sits intent tune --use` writes it anew") from error
+    return decode(raw, path, Tuning)
 
 
 async def build(
@@ -145,6 +143,31 @@ async def build(
         if not ours:
             await asyncio.sleep(WAIT_SECONDS)
     return await _aside_and_trimmed(partial(_built, given, rows, fitted, _index(given, index), laid))
+
+
+async def built_apart(
+    given: Material,
+    quick: Embedder,
+    embed: Embed,
+    shelf: Shelf,
+    tunings: Sequence[tuple[Tuning, bool]],
+    *,
+    anew: bool,
+    each: int = EACH,
+) -> AsyncIterator[Built]:
+    """The same for some tunings, each with whether it was made with this model, one after the other. What is fitted is kept
+    nowhere: a gateway keeps the last few of its own.
+
+    Raises:
+        SitsError: as `build`.
+    """
+    rows = await embedded(given.texts, embed, shelf, each=each)
+    laid, rows = await aside(lambda: _laid(given, rows, anew), "intent")
+    index = _index(given, None)
+    for tuning, tuned in tunings:
+        task = await aside(partial(_task, given, rows, quick, tuning, index, anew and not tuned), "intent")
+        fitted = unpack(await fit_apart(task))
+        yield await _aside_and_trimmed(partial(_built, given, rows, fitted, index, laid))
 
 
 async def restored(

@@ -1,18 +1,29 @@
 """Labelled queries in a file, one JSON object a line: `text`, `domain` (`unknown` for none), and if they are there `lang`,
-`split`, `group` and `hard`."""
+`split`, `group` and `hard`. Other keys are passed over, unless they look like one of these.
+
+A file is read to its end, so that everything that is wrong with it is said at once, where it is and what to write instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import codecs
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from sits.inner.errors import Code, SitsError
+from sits.resources.problem import did_you_mean, quoted
 
 UNKNOWN = "unknown"
+"""The one word for what is of no domain."""
 Split = Literal["examples", "tune", "test"]
+MOST_TOLD = 20
+"""Lines that are named of those with something wrong; of more, how many there are."""
+LINE = '{"text": "...", "domain": "..."}'
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -28,40 +39,192 @@ class Query(msgspec.Struct, frozen=True):
     """Whether it is close to another domain on purpose."""
 
 
-_decode = msgspec.json.Decoder(Query).decode
+class Labelled(msgspec.Struct, frozen=True):
+    """The queries of a file, and where each is."""
+
+    path: str
+    queries: tuple[Query, ...]
+    lines: tuple[int, ...]
+
+    def only(self, *splits: Split) -> Labelled:
+        """Those of some splits."""
+        kept = [at for at, query in enumerate(self.queries) if query.split in splits]
+        return Labelled(self.path, tuple(self.queries[at] for at in kept), tuple(self.lines[at] for at in kept))
+
+    def refuse(self, faults: Sequence[tuple[int, str]]) -> None:
+        """Refuse it for what is wrong with some of its lines, if any.
+
+        Raises:
+            SitsError: `invalid_request`, with the lines.
+        """
+        _refuse(self.path, faults)
+
+    def doubts(self) -> Iterator[str]:
+        """What is odd about it and no reason to refuse it: the same text twice, under two domains or on both sides of a trial."""
+        first: dict[str, int] = {}
+        split, other = [], []
+        for at, query in enumerate(self.queries):
+            text = query.text.strip().casefold()
+            before = first.setdefault(text, at)
+            if self.queries[before].domain != query.domain:
+                was = f"{quoted(self.queries[before].domain)} in line {self.lines[before]}"
+                split.append((self.lines[at], f"{quoted(query.text, 40)} is {quoted(query.domain)} here and {was}"))
+            elif (self.queries[before].split == "test") != (query.split == "test"):
+                other.append(self.lines[at])
+        yield from _listed(self.path, split)
+        if other:
+            are = "1 text of the split `test` is" if len(other) == 1 else f"{len(other):,} texts of the split `test` are"
+            yield f"{self.path}:{other[0]}: {are} in the others, too: what is known beforehand is no trial"
 
 
-def parse(lines: Iterable[bytes]) -> list[Query]:
+_KEYS = Query.__struct_fields__
+_convert = msgspec.convert
+
+
+def parse(lines: Iterable[bytes], file: str = "line") -> list[Query]:
     """The queries of lines of JSON; empty lines are passed over.
 
     Raises:
-        SitsError: `invalid_request`: a line is not one; the message has its number.
+        SitsError: `invalid_request`: some lines are none; the message names them as `file:number`.
     """
-    found = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                found.append(_decode(line))
-            except msgspec.DecodeError as error:
-                raise SitsError(Code.INVALID_REQUEST, f"line {number}: {error}") from error
-    return found
+    return [query for _, query in _read(lines, file)]
 
 
-def load(path: Path) -> list[Query]:
+def load(path: Path) -> Labelled:
     """The queries of a file.
 
     Raises:
-        SitsError: `invalid_request`: it cannot be read, or has no query.
+        SitsError: `invalid_request`: it cannot be read, some of its lines are no queries, or it has none.
     """
     try:
-        found = parse(path.read_bytes().splitlines())
+        raw = path.read_bytes()
     except OSError as error:
         raise SitsError(Code.INVALID_REQUEST, f"{path}: {error.strerror}") from error
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SitsError(Code.INVALID_REQUEST, f"{path}: it is UTF-16; save it as UTF-8")
+    found = _read(raw.removeprefix(codecs.BOM_UTF8).splitlines(), str(path))
     if not found:
-        raise SitsError(Code.INVALID_REQUEST, f"{path}: no query")
-    return found
+        raise SitsError(Code.INVALID_REQUEST, f"{path}: no query; it has one a line, as {LINE}")
+    return Labelled(str(path), tuple(query for _, query in found), tuple(number for number, _ in found))
 
 
 def domains_of(queries: Sequence[Query]) -> tuple[str, ...]:
     """The domains that are named, in order of the alphabet, `unknown` left out."""
     return tuple(sorted({query.domain for query in queries} - {UNKNOWN}))
+
+
+def nobodys(given: Labelled, domains: Iterable[str], whose: str) -> list[tuple[int, str]]:
+    """What is wrong with labels that are none of these domains: they would be taken for unknown, or count as wrong whatever is
+    said. `whose` says whose they would have to be."""
+    names = sorted(domains)
+    known = {*names, UNKNOWN}
+    return [
+        (line, f"`domain` {quoted(query.domain)} is nobody's: {whose} has it; {_instead(query.domain, names)}")
+        for line, query in zip(given.lines, given.queries, strict=True)
+        if query.domain not in known
+    ]
+
+
+def too_few(given: Labelled, fewest: int) -> list[tuple[int, str]]:
+    """What is wrong with labels of a few queries to fit on, which are most likely misspelt: each where it is first."""
+    counts = Counter(query.domain for query in given.queries)
+    first: dict[str, int] = {}
+    for line, query in zip(given.lines, given.queries, strict=True):
+        first.setdefault(query.domain, line)
+    few = {name: count for name, count in counts.items() if name != UNKNOWN and count < fewest}
+    others = [name for name in counts if name not in few]
+    found = []
+    for name, count in few.items():
+        instead = did_you_mean(name, [*others, UNKNOWN])
+        have = f"{count} quer{'y' if count == 1 else 'ies'}"
+        needed = f"{quoted(name)} has {have} to fit on and tune with; {fewest} are needed"
+        found.append((first[name], f"{needed}; {instead}" if instead else needed))
+    return found
+
+
+def _instead(name: str, names: Sequence[str]) -> str:
+    hint = did_you_mean(name, [*names, UNKNOWN])
+    if hint:
+        return hint
+    listed = ", ".join(quoted(one) for one in names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return f"write one of {listed}, or {quoted(UNKNOWN)} for what is of none"
+
+
+def _read(lines: Iterable[bytes], file: str) -> list[tuple[int, Query]]:
+    found: list[tuple[int, Query]] = []
+    faults: list[tuple[int, str]] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        told = _object(line)
+        wrong = [told] if isinstance(told, str) else list(_faults(told))
+        if wrong or isinstance(told, str):
+            faults += [(number, one) for one in wrong]
+        else:
+            found.append((number, _convert({key: value for key, value in told.items() if key in _KEYS}, Query)))
+    _refuse(file, faults)
+    return found
+
+
+def _refuse(file: str, faults: Sequence[tuple[int, str]]) -> None:
+    if faults:
+        raise SitsError(Code.INVALID_REQUEST, "\n".join(_listed(file, faults)))
+
+
+def _listed(file: str, faults: Sequence[tuple[int, str]]) -> Iterator[str]:
+    yield from (f"{file}:{number}: {what}" for number, what in faults[:MOST_TOLD])
+    if len(faults) > MOST_TOLD:
+        yield f"{file}: and {len(faults) - MOST_TOLD:,} more"
+
+
+def _object(line: bytes) -> dict[str, Any] | str:
+    """What is on a line; in words, why nothing is."""
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        return f"byte {error.start + 1} of the line (0x{line[error.start]:02x}) is no UTF-8; save the file as UTF-8"
+    try:
+        found = msgspec.json.decode(text)
+    except RecursionError:
+        return f"it is nested too deeply; write {LINE}"
+    except msgspec.DecodeError:
+        return f"it is no JSON{_from(text)}; write {LINE}, one object a line"
+    if not isinstance(found, dict):
+        return f"{quoted(found, 40)} is no object; write {LINE}"
+    return found
+
+
+def _from(text: str) -> str:
+    """From where on it is none, as far as that can be told."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return f" from column {error.pos + 1} on"
+    except RecursionError:
+        pass
+    return ""
+
+
+def _faults(found: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with an object, and what to write instead."""
+    for key in found.keys() - set(_KEYS):
+        meant = did_you_mean(key, _KEYS)
+        if meant:
+            yield f"{quoted(key)} is no key of a query; {meant}"
+    for key, what in (("text", "what a user asks"), ("domain", f"the name of a domain, or {quoted(UNKNOWN)} for none")):
+        value = found.get(key)
+        if key not in found:
+            yield f"`{key}` is missing; write {what}"
+        elif not isinstance(value, str):
+            yield f"`{key}` is {quoted(value, 40)}; write {what}, in quotes"
+        elif not value.strip():
+            yield f"`{key}` is empty; write {what}"
+    for key in ("lang", "group"):
+        if not isinstance(found.get(key, ""), str):
+            yield f"`{key}` is {quoted(found[key], 40)}; write it in quotes"
+    if not isinstance(found.get("hard", False), bool):
+        yield f"`hard` is {quoted(found['hard'], 40)}; write true or false"
+    split, splits = found.get("split", "test"), get_args(Split)
+    if split not in splits:
+        meant = did_you_mean(split, splits) if isinstance(split, str) else ""
+        yield f"`split` is {quoted(split, 40)}; {meant or 'write one of ' + ', '.join(quoted(one) for one in splits)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,6 +31,29 @@ if TYPE_CHECKING:
 PENALTIES = (3e-6, 1e-5, 3e-5, 1e-4)
 FEWEST = 4
 """Queries of each domain that tuning needs: with fewer, some fold has none of it."""
+EACH = 32
+"""Texts that are embedded between two words on how far it is."""
+Told = Callable[[str, int, int], None]
+"""Hears what is being done, how much of it is done, and of how much."""
+
+
+def silent(what: str, done: int, of: int) -> None:
+    """Nobody listens."""
+
+
+class Steps:
+    """One thing that takes some steps."""
+
+    __slots__ = ("_done", "_of", "_told", "_what")
+
+    def __init__(self, what: str, of: int, told: Told) -> None:
+        self._what, self._done, self._of, self._told = what, 0, of, told
+        told(what, 0, of)
+
+    def next(self) -> None:
+        """One more is done."""
+        self._done += 1
+        self._told(self._what, self._done, self._of)
 
 
 class Vectors(msgspec.Struct, frozen=True):
@@ -61,10 +84,17 @@ class Trial(msgspec.Struct, frozen=True):
         return judge(read.classes[of], read.confidence[of], self.labels[of], none)
 
 
-def embedded(queries: Sequence[Query], quick: Embedder, deep: Deep) -> Vectors:
+def embedded(queries: Sequence[Query], quick: Embedder, deep: Deep, told: Told = silent) -> Vectors:
     """Embed queries for both stages."""
+    import numpy as np
+
     texts = [query.text for query in queries]
-    return vectors(texts, quick, deep.embed(texts))
+    rows = []
+    for at in range(0, len(texts), EACH):
+        told("embedding", at, len(texts))
+        rows.append(deep.embed(texts[at : at + EACH]))
+    told("embedding", len(texts), len(texts))
+    return vectors(texts, quick, np.concatenate(rows) if rows else deep.embed(texts))
 
 
 def vectors(texts: Sequence[str], quick: Embedder, embeddings: Matrix) -> Vectors:
@@ -80,11 +110,41 @@ def labels_of(queries: Sequence[Query], domains: Sequence[str]) -> Labels:
     return np.array([columns.get(query.domain, len(domains)) for query in queries], dtype=np.intp)
 
 
-def tune(queries: Sequence[Query], vectors: Vectors) -> Tuning:
+class Scored(msgspec.Struct, frozen=True):
+    """Queries by heads that were fitted without their fold, at the penalties of most right scores."""
+
+    labels: Labels
+    quick: Matrix
+    deep: Matrix
+    quick_penalty: float
+    deep_penalty: float
+
+    def figures(self, of: npt.NDArray[np.bool_] | None = None) -> Tuning:
+        """What is best for them; for those only where `of` is true."""
+        if of is not None:
+            return msgspec.structs.replace(self, labels=self.labels[of], quick=self.quick[of], deep=self.deep[of]).figures()
+        # Where the quick stage is unsure the deep one is asked, so it needs no least probability of its own.
+        quick_scale = msgspec.structs.replace(tune_scale(self.quick, self.labels), least=0.0)
+        deep_scale = tune_scale(self.deep, self.labels)
+        none = self.quick.shape[1] - 1
+        safe = tune_safe(read_all(self.quick, quick_scale), read_all(self.deep, deep_scale), self.labels, none)
+        return Tuning(quick_scale, deep_scale, *safe, self.quick_penalty, self.deep_penalty)
+
+
+def tune(queries: Sequence[Query], vectors: Vectors, told: Told = silent) -> Tuning:
     """Set everything by cross-validation on these queries: each is scored by heads that were fitted without its fold.
 
     Raises:
         SitsError: `invalid_request`: too few of a domain, or too many in all.
+    """
+    return scored(queries, vectors, told).figures()
+
+
+def scored(queries: Sequence[Query], vectors: Vectors, told: Told = silent) -> Scored:
+    """What `tune` goes by.
+
+    Raises:
+        SitsError: as `tune`.
     """
     import numpy as np
 
@@ -92,7 +152,8 @@ def tune(queries: Sequence[Query], vectors: Vectors) -> Tuning:
     for name in (*domains, UNKNOWN):
         count = sum(query.domain == name for query in queries)
         if count < FEWEST:
-            raise SitsError(Code.INVALID_REQUEST, f"{name} has {count} queries to tune with; {FEWEST} are needed")
+            have = f"{count} quer{'y' if count == 1 else 'ies'}"
+            raise SitsError(Code.INVALID_REQUEST, f"{name} has {have} to tune with; {FEWEST} are needed")
     if len(queries) > MOST_EXAMPLES:
         raise SitsError(Code.INVALID_REQUEST, f"{len(queries)} queries; a head is fitted on {MOST_EXAMPLES} at the most")
     given = known(queries, vectors, domains)
@@ -102,15 +163,13 @@ def tune(queries: Sequence[Query], vectors: Vectors) -> Tuning:
         raise SitsError(Code.INVALID_REQUEST, "all queries are of one group; tuning needs several")
     assert laid.embeddings is not None
     products = laid.quick.products()
-    quick_penalty, quick = _best(products, laid.targets, laid.weights, fold, np.zeros_like(laid.targets))
+    steps = Steps("cross-validating", 2 * len(PENALTIES) + 1, told)
+    quick_penalty, quick = _best(products, laid.targets, laid.weights, fold, np.zeros_like(laid.targets), steps)
     voted = votes.out_of_fold(laid.embeddings, labels, len(domains) + 1, fold, laid.weights)
+    steps.next()
     products = products_beside(laid.embeddings, products, laid.seen)
-    deep_penalty, deep = _best(products, laid.targets, laid.weights, fold, voted)
-    # Where the quick stage is unsure the deep one is asked, so it needs no least probability of its own.
-    quick_scale = msgspec.structs.replace(tune_scale(quick, labels), least=0.0)
-    deep_scale = tune_scale(deep, labels)
-    safe = tune_safe(read_all(quick, quick_scale), read_all(deep, deep_scale), labels, len(domains))
-    return Tuning(quick_scale, deep_scale, *safe, quick_penalty, deep_penalty)
+    deep_penalty, deep = _best(products, laid.targets, laid.weights, fold, voted, steps)
+    return Scored(labels, quick, deep, quick_penalty, deep_penalty)
 
 
 def known(queries: Sequence[Query], vectors: Vectors, domains: Sequence[str]) -> Known:
@@ -148,6 +207,19 @@ def read_one_by_one(intent: Intent, queries: Sequence[Query], verdicts: Sequence
     return Trial(labels, quick, deep, _as_read(intent, both), 1.0 - sum(safe) / max(1, len(safe)))
 
 
+def joined(trials: Sequence[Trial]) -> Trial:
+    """Trials of some queries each, by the same domains, as one of all."""
+    import numpy as np
+
+    def reads(name: str) -> Read:
+        several = [getattr(one, name) for one in trials]
+        return Read(np.concatenate([one.classes for one in several]), np.concatenate([one.confidence for one in several]))
+
+    counts = [len(one.labels) for one in trials]
+    asked = sum(one.asked * count for one, count in zip(trials, counts, strict=True)) / max(1, sum(counts))
+    return Trial(np.concatenate([one.labels for one in trials]), reads("quick"), reads("deep"), reads("both"), asked)
+
+
 def _as_read(intent: Intent, verdicts: Sequence[Verdict]) -> Read:
     import numpy as np
 
@@ -157,12 +229,13 @@ def _as_read(intent: Intent, verdicts: Sequence[Verdict]) -> Read:
     return Read(classes, np.array([one.confidence for one in verdicts], dtype=np.float64))
 
 
-def _best(products: Matrix, targets: Matrix, weights: Matrix, fold: Labels, beside: Matrix) -> tuple[float, Matrix]:
+def _best(products: Matrix, targets: Matrix, weights: Matrix, fold: Labels, beside: Matrix, steps: Steps) -> tuple[float, Matrix]:
     """The penalty of most right scores out of fold, and those scores, with what is `beside` them."""
     labels = targets.argmax(axis=1)
     found: list[tuple[float, float, Matrix]] = []
     for penalty in PENALTIES:
         scores = out_of_fold(products, targets, penalty, fold, weights=weights) + beside
         found.append((float((scores.argmax(axis=1) == labels).mean()), penalty, scores))
+        steps.next()
     _, penalty, scores = max(found, key=lambda one: one[0])
     return penalty, scores

@@ -14,6 +14,7 @@ from sits.inner.errors import Code, SitsError
 from sits.ports.room import told
 from sits.routing.intent.tune import Tuning
 from sits.state.intent.building import load_tuning
+from sits.state.intent.figures import decode
 from sits.state.intent.shelf import plain, put
 
 FILE = "tuning.json"
@@ -49,14 +50,13 @@ def read(path: Path) -> Kept:
     """What is in a file.
 
     Raises:
-        SitsError: `invalid_request`: it cannot be read.
+        SitsError: `invalid_request`: it cannot be read, or is no tuning.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Kept)
+        raw = path.read_bytes()
     except OSError as error:
         raise SitsError(Code.INVALID_REQUEST, f"{path}: {error.strerror}") from error
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise SitsError(Code.INVALID_REQUEST, f"{path}: {error}; `sits intent tune --use` writes it anew") from error
+    return decode(raw, path, Kept)
 
 
 def write(folder: Path, tuning: Kept, *, built_in: bool) -> Path:

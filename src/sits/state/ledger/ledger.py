@@ -92,6 +92,7 @@ class Ledger:
         self._complained: dict[str, float] = {}
         self._dropped_told = 0
         self._ticks = 0
+        self._proven = False
         self.write: Callable[[Entry], None] = self._journal.write
         """Keep an entry. Never raises, never waits; from its return on the entry outlives the process."""
 
@@ -109,6 +110,9 @@ class Ledger:
             self._drain.own()
             if orphans:
                 self._drain.orphans()
+            if not self._proven:
+                self._table.prove()
+                self._proven = True
             self._forget()
         except SitsError as error:
             self._failures += 1

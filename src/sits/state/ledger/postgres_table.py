@@ -13,7 +13,7 @@ from sits.inner.errors import Code, SitsError
 from sits.state.ledger.entry import COLUMNS
 from sits.state.ledger.sql import ENTRIES, INDEXES, SEGMENTS, SqlTable, table_columns
 from sits.state.ledger.stretch import Stretch
-from sits.state.ledger.table import Progress, fresh
+from sits.state.ledger.table import Progress, Repaired, fresh
 from sits.state.ledger.tally import HOUR
 
 TIMEOUT_SECONDS = 5.0
@@ -100,6 +100,15 @@ class PostgresTable(SqlTable):
         ((moment,),) = self.rows("SELECT max(forgotten) FROM ledger_version", ())
         return int(moment)
 
+    def astray(self) -> int:
+        return 0
+
+    def prove(self) -> None:
+        """Sums are made of the entries whenever somebody asks: there is nothing that could be wrong."""
+
+    def repair(self) -> Repaired:
+        return Repaired()
+
     def close(self) -> None:
         with self._lock:
             connection, self._connection = self._connection, None
@@ -120,8 +129,13 @@ class PostgresTable(SqlTable):
     async def _bounded(self, work: Callable[[Any], Awaitable[T]]) -> T:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             if self._connection is None or self._connection.is_closed():
-                self._connection = await self._asyncpg.connect(self._address)
-                await self._prepare(self._connection)
+                connection = await self._asyncpg.connect(self._address)
+                try:
+                    await self._prepare(connection)
+                except BaseException:
+                    connection.terminate()
+                    raise
+                self._connection = connection
             return await work(self._connection)
 
     async def _prepare(self, connection: Any) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
-from zlib import error as ZlibError
-
-import msgspec
 
 from sits.state.ledger.entry import Names, Row, Use, micros, row_from, rows_of
+from sits.state.ledger.sqlite_repair import ASTRAY, Recount
 from sits.state.ledger.stretch import opened_names, opened_records, uses_of
 from sits.state.ledger.table import Cursor, Dimension, Page, Query, Sums, Uneven, check_sums, day_number, day_text
-from sits.state.ledger.tally import DAY, FIGURES, HOUR, MOST, NOTHING, PARTY, Totals, by_names, count_in, figures, hourly, tally
+from sits.state.ledger.tally import DAY, FIGURES, HOUR, NOTHING, PARTY, count_in, figures, tally
 
 END = 1 << 62
 """A moment behind all others."""
@@ -36,6 +33,7 @@ class Reader:
 
     def __init__(self, connection: sqlite3.Connection, pause: Callable[[], None]) -> None:
         """`pause` is called after each stretch that was looked into."""
+        self._connection = connection
         self._ask = connection.execute
         self._pause = pause
         self.forgotten: int = self._ask("SELECT forgotten FROM ledger_state").fetchone()[0]
@@ -85,49 +83,11 @@ class Reader:
         return [Uneven(*row) for row in self._ask(_UNEVEN)]
 
     def flaws(self) -> list[str]:
-        told: list[str] = []
-        totals: Totals = {}
-        sql = "SELECT segment, number, count, start, finish, names, records FROM ledger_stretches ORDER BY segment, number"
-        for segment, stretches in groupby(self._ask(sql), key=lambda row: str(row[0])):
-            place = (0, 0)
-            for _, number, count, start, finish, names, records in stretches:
-                if number < place[0] or start < place[1]:
-                    told.append(f"segment {segment}: records from {number} on are there twice")
-                place = (number + count, finish)
-                try:
-                    sound = self._check(names, records, count, totals)
-                except (ZlibError, msgspec.DecodeError, IndexError):
-                    sound = False
-                if not sound:
-                    told.append(
-                        f"segment {segment}: records {number} to {number + count - 1} cannot be read, or were counted wrong"
-                    )
-                self._pause()
-        return told + self._miscounted(totals)
+        return Recount(self._connection, self._pause).told(self._connection, self.forgotten // HOUR)
 
-    def _check(self, sealed: bytes, records: bytes, count: int, totals: Totals) -> bool:
-        """Whether a stretch is whole; what it comes to is added to the totals."""
-        names, tallies = opened_names(sealed)
-        uses = uses_of(opened_records(records))
-        groups = by_names(names, uses)
-        for key, more in hourly(names, groups, tallies, None).items():
-            count_in(totals, key, more)
-        return len(uses) == count and [tally(group) for group in groups] == tallies
-
-    def _miscounted(self, totals: Totals) -> list[str]:
-        held = {
-            (row[0], row[1 : 1 + len(PARTY)]): list(row[1 + len(PARTY) :])
-            for row in self._ask(
-                f"SELECT hour, {', '.join(PARTY)}, {', '.join(FIGURES)} FROM ledger_sums JOIN ledger_parties ON id = party"  # noqa: S608
-            )
-        }
-        oldest = self.forgotten // HOUR
-        wrong = {
-            key[0]
-            for key in totals.keys() | held.keys()
-            if key[0] >= oldest and held.get(key) != [min(figure, MOST) for figure in totals.get(key, ())]
-        }
-        return [f"the sums of {day_text(hour // 24)} hour {hour % 24} are not those of its entries" for hour in sorted(wrong)]
+    def astray(self) -> int:
+        ((count,),) = self._ask(ASTRAY)
+        return int(count)
 
     def _window(self, query: Query) -> tuple[int, int]:
         since = 0 if query.since is None else micros(query.since)

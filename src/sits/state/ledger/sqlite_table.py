@@ -6,6 +6,7 @@ most is answered from sums that are kept by hour and party, in the same transact
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
@@ -19,11 +20,13 @@ import msgspec
 
 from sits.inner.errors import Code, SitsError
 from sits.ports.own_file import own_file
-from sits.ports.sqlite_file import enter_wal, file_version
+from sits.ports.room import told
+from sits.ports.sqlite_file import advice, enter_wal, file_version, one_moment, transaction
 from sits.state.ledger.entry import Row
 from sits.state.ledger.sqlite_reader import Reader
+from sits.state.ledger.sqlite_repair import ASTRAY, repair
 from sits.state.ledger.stretch import Stretch, joined, opened_names, opened_records, sealed_names, sealed_records
-from sits.state.ledger.table import Cursor, Dimension, Page, Progress, Query, Sums, Uneven, fresh
+from sits.state.ledger.table import Cursor, Dimension, Page, Progress, Query, Repaired, Sums, Uneven, fresh
 from sits.state.ledger.tally import FIGURES, HOUR, MOST, PARTY, Party, Totals, by_names, count_in, hourly, spans, tally
 
 FILE = "ledger.db"
@@ -84,6 +87,7 @@ _OLD = (
     "SELECT p.hour, p.first, p.stretch, s.last, s.segment, s.count FROM ledger_spans AS p "
     "JOIN ledger_stretches AS s ON s.id = p.stretch WHERE p.hour < ? ORDER BY p.hour, p.first LIMIT ?"
 )
+_log = logging.getLogger("sits.ledger")
 T = TypeVar("T")
 
 
@@ -112,6 +116,9 @@ class SqliteTable:
         """
         self.path = folder / FILE
         self._parties: dict[Party, int] = {}
+        """Numbers that a committed transaction has read or given out."""
+        self._sound = False
+        """Whether it was looked for sums of nobody."""
         self._lock = threading.Lock()
         self._reads = threading.Lock()
         with self._told(self._lock):
@@ -132,6 +139,7 @@ class SqliteTable:
         segment = stretches[0].segment
         sealed = [_sealed(one) for one in stretches]
         with self._told(self._lock), self._writing():
+            self._proven()
             held = self._progress(segment)
             new = fresh(stretches, held)
             if not new:
@@ -187,11 +195,41 @@ class SqliteTable:
     def flaws(self) -> list[str]:
         return self._ask(lambda reader: reader.flaws())
 
+    def astray(self) -> int:
+        return self._ask(lambda reader: reader.astray())
+
+    def prove(self) -> None:
+        with self._told(self._lock):
+            if not self._sound:
+                with self._writing():
+                    self._proven()
+
+    def repair(self) -> Repaired:
+        with self._told(self._lock), self._writing():
+            return repair(self._connection, _breathe)
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()
         with self._reads:
             self._asking.close()
+
+    def _proven(self) -> None:
+        """Nothing is counted to sums that are not sound: what came to nobody would come to whoever has that number next."""
+        if self._sound:
+            return
+        ((astray,),) = self._connection.execute(ASTRAY)
+        if astray:
+            _log.error("%s: %d sums name a party that is not there; the sums are made again from the entries", self.path, astray)
+            done = repair(self._connection, _breathe)
+            _log.warning(
+                "%s: %d entries counted again, %d sums put right, %d parties put back",
+                self.path,
+                done.entries,
+                done.sums,
+                done.parties,
+            )
+        self._sound = True
 
     def _progress(self, segment: str) -> Progress:
         row = self._connection.execute(_HELD, (segment,)).fetchone()
@@ -239,13 +277,11 @@ class SqliteTable:
     def _ask(self, question: Callable[[Reader], T]) -> T:
         """An answer from one state of the file, while others write it."""
         with self._told(self._reads):
-            self._asking.execute("BEGIN")
             try:
-                return question(Reader(self._asking, _breathe))
+                with one_moment(self._asking):
+                    return question(Reader(self._asking, _breathe))
             except (ZlibError, msgspec.DecodeError, IndexError) as error:
                 raise SitsError(Code.STATE_UNAVAILABLE, f"the ledger {self.path} is damaged: {error}") from error
-            finally:
-                self._asking.execute("ROLLBACK")
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -270,15 +306,14 @@ class SqliteTable:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            yield
+            with transaction(self._connection):
+                yield
         except BaseException:
-            # Numbers of parties that are not there after all.
+            # The commit may have failed: numbers of parties that are not there after all, and what was mended is not.
             self._parties.clear()
-            self._connection.execute("ROLLBACK")
+            self._sound = False
             raise
-        self._connection.execute("COMMIT")
 
     @contextmanager
     def _told(self, lock: threading.Lock) -> Iterator[None]:
@@ -287,9 +322,9 @@ class SqliteTable:
                 yield
             except sqlite3.Error as error:
                 name = getattr(error, "sqlite_errorname", type(error).__name__)
-                raise SitsError(Code.STATE_UNAVAILABLE, f"the ledger {self.path}: {error} ({name})") from error
+                raise SitsError(Code.STATE_UNAVAILABLE, f"the ledger {self.path}: {error} ({name}); {advice(name)}") from error
             except OSError as error:
-                raise SitsError(Code.STATE_UNAVAILABLE, f"the ledger {error.filename or self.path}: {error.strerror}") from error
+                raise SitsError(Code.STATE_UNAVAILABLE, f"the ledger {told(error, self.path).message}") from error
 
 
 def _sealed(stretch: Stretch) -> _Sealed:

@@ -85,6 +85,27 @@ class Uneven(msgspec.Struct, frozen=True):
     held: int
 
 
+class Repaired(msgspec.Struct, frozen=True):
+    """What making sums again from the entries has changed."""
+
+    entries: int = 0
+    """That could be read, and were counted again."""
+    astray: int = 0
+    """Sums that named a party that is not there, removed."""
+    sums: int = 0
+    """Sums, of a party in an hour, that were not those of the entries."""
+    parties: int = 0
+    """Parties that were put back."""
+    stretches: int = 0
+    """Groups of entries whose own count was wrong."""
+    unreadable: int = 0
+    """Entries that cannot be read: what they came to was taken from their group's own count where there is one."""
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.astray or self.sums or self.parties or self.stretches)
+
+
 class LedgerTable(Protocol):
     """Where entries can be asked for. Any call may raise `state_unavailable`, after a bounded wait; the next one tries anew."""
 
@@ -130,6 +151,18 @@ class LedgerTable(Protocol):
 
     def flaws(self) -> list[str]:
         """What contradicts itself in what is stored, found by reading all of it; none when the table is sound."""
+        ...
+
+    def astray(self) -> int:
+        """How many sums are nobody's: cheaper than `flaws`, and enough to know that sums cannot be believed."""
+        ...
+
+    def prove(self) -> None:
+        """Mend it when sums are nobody's, and say so in the log; the first entry is not added before. Safe to repeat."""
+        ...
+
+    def repair(self) -> Repaired:
+        """Make all that is kept beside the entries again, from them, in one durable transaction. Safe to repeat."""
         ...
 
     def close(self) -> None:

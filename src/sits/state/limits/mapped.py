@@ -65,8 +65,8 @@ class MappedLines:
         """Open or make the file, and take a worker's column of it.
 
         Raises:
-            SitsError: `internal_error`, with what is wrong with which file; `state_unavailable`, there is no room, or another worker
-                does not let go.
+            SitsError: `internal_error`, with what is wrong with which file; `state_unavailable`, there is no room, or another
+                worker does not let go.
         """
         self.path = folder / FILE
         self._folder = folder
@@ -175,7 +175,11 @@ class MappedLines:
         if size not in (0, self._size):
             raise SitsError(Code.INTERNAL, f"{self.path} is not as large as this program makes it: delete it while nothing runs")
         # Writing to a hole of a mapped file on a full disk is a SIGBUS, so the room is taken now.
-        os.posix_fallocate(self._fd, 0, self._size)
+        try:
+            os.posix_fallocate(self._fd, 0, self._size)
+        except OSError:
+            os.ftruncate(self._fd, size)  # Some file systems keep what they could give, and its size would be wrong for ever.
+            raise
         mapped = mmap.mmap(self._fd, self._size)
         head = _HEAD.pack(_MAGIC, self._slots, WORKERS)
         if not mapped[: len(head)].strip(b"\0"):

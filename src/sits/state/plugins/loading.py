@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.metadata
 import os
@@ -45,11 +46,13 @@ class Offered:
 class Loaded:
     """What a file or an entry point has brought. `forget` when it is not in force any more."""
 
-    __slots__ = ("module", "offered")
+    __slots__ = ("module", "offered", "version")
 
-    def __init__(self, module: ModuleType | None, offered: Sequence[Offered]) -> None:
+    def __init__(self, module: ModuleType | None, offered: Sequence[Offered], version: str = "") -> None:
         self.module: ModuleType | None = module
         self.offered: Sequence[Offered] = offered
+        self.version: str = version
+        """The beginning of the SHA-256 of the file, or the version of the package; empty where nobody says one."""
 
     def forget(self) -> None:
         """Takes the module of a file away; those of entry points are everybody's."""
@@ -105,7 +108,7 @@ def load_file(path: Path, serial: int, alarm: Alarm, seconds: float) -> Loaded:
     sys.modules[module.__name__] = module
     try:
         alarm.call(seconds, _run, source, str(path), module)
-        return Loaded(module, offers(module, str(path)))
+        return Loaded(module, offers(module, str(path)), hashlib.sha256(source).hexdigest()[:12])
     except Refused:
         Loaded(module, ()).forget()
         raise
@@ -124,10 +127,11 @@ def load_entry(entry: importlib.metadata.EntryPoint, alarm: Alarm, seconds: floa
     before = sys.modules.pop(entry.module, None)
     try:
         found = alarm.call(seconds, entry.load)
+        version = entry.dist.version if entry.dist is not None else ""
         if isinstance(found, type):
-            return Loaded(None, _checked([_offered(found, entry.value)]))
+            return Loaded(None, _checked([_offered(found, entry.value)]), version)
         if isinstance(found, ModuleType):
-            return Loaded(None, offers(found, entry.value))
+            return Loaded(None, offers(found, entry.value), version)
         raise Refused(f"names a {type(found).__name__}: a class or a module is wanted")
     except BaseException as error:
         if before is not None:

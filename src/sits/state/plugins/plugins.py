@@ -53,12 +53,13 @@ class _Source:
 class _InForce:
     """A plugin that routes can use."""
 
-    __slots__ = ("fence", "offered", "source")
+    __slots__ = ("fence", "offered", "source", "version")
 
-    def __init__(self, offered: Offered, source: _Source, fence: Fence) -> None:
+    def __init__(self, offered: Offered, source: _Source, fence: Fence, version: str) -> None:
         self.offered: Offered = offered
         self.source: _Source = source
         self.fence: Fence = fence
+        self.version: str = version
 
 
 class Plugins:
@@ -66,7 +67,8 @@ class Plugins:
 
     `builtin` has the names that are taken, by kind. `changed` is called after each change of what is in force; whoever compiles
     routes does so again then. `looked` is called after each look that found something else than the one before, also where
-    nothing of it can be used. `heard` is told when a plugin is fenced off, and when it is back; `loading` of each file or entry
+    nothing of it can be used. `heard` is told when a plugin is fenced off, and when it is back; `taken` of each version that
+    comes into force, with what it is known by and the fence of the one before, if there was one; `loading` of each file or entry
     point before it is loaded.
 
     What makes plugins raises nothing: where one cannot use the settings of a route, the route goes on without it. Whether it can
@@ -82,6 +84,7 @@ class Plugins:
         looked: Callable[[], None] | None = None,
         loading: Callable[[str], None] | None = None,
         heard: Callable[[Fence], None] | None = None,
+        taken: Callable[[Fence, str, Fence | None], None] | None = None,
         alarm: Alarm | None = None,
         footprint: Footprint | None = None,
         limits: Limits | None = None,
@@ -94,6 +97,7 @@ class Plugins:
         self._looked = looked
         self._loading = loading
         self._heard = heard
+        self._taken_up = taken
         self._alarm = Alarm() if alarm is None else alarm
         self._footprint = Footprint() if footprint is None else footprint
         self._limits = Limits() if limits is None else limits
@@ -265,7 +269,7 @@ class Plugins:
         return rows
 
     def _row(self, one: _InForce) -> dict[str, Any]:
-        fence, source = one.fence, one.source
+        fence, source, own = one.fence, one.source, one.fence.own
         why = fence.why if fence.out or not fence.unmade else "; ".join(f"route {r}: {w}" for r, w in fence.unmade.items())
         if source.problem:
             stays = f"the file as it is now {source.problem}; the version before stays"
@@ -277,9 +281,10 @@ class Plugins:
             "state": "fenced" if fence.out else "failed" if fence.unmade else "live",
             "why": why,
             "stale": bool(source.problem),
-            "calls": fence.calls,
-            "troubles": {kind: count for kind, count in fence.counts.items() if count},
-            "mean_us": round(1e6 * fence.seconds / fence.calls, 2) if fence.calls else 0.0,
+            "version": one.version,
+            "calls": own.calls,
+            "troubles": {kind: count for kind, count in own.counts.items() if count},
+            "mean_us": round(1e6 * own.seconds / own.calls, 2) if own.calls else 0.0,
             "max_us": round(1e6 * fence.most, 2),
             "since": round(self._wall() - (self._clock() - fence.since), 3),
         }
@@ -368,7 +373,7 @@ class Plugins:
                 if old is not None and old.offered is one:
                     now[key] = old
                 else:
-                    now[key] = _InForce(one, source, self._fence(one) if old is None else old.fence.mended())
+                    now[key] = self._new(one, source, old)
         if list(now.items()) == list(before.items()):
             return False
         self._in_force = now
@@ -379,6 +384,14 @@ class Plugins:
         if self._changed is not None:
             self._changed()
         return True
+
+    def _new(self, one: Offered, source: _Source, old: _InForce | None) -> _InForce:
+        """Another version of `old`, or one that was not there."""
+        assert source.loaded is not None
+        made = _InForce(one, source, self._fence(one) if old is None else old.fence.mended(), source.loaded.version)
+        if self._taken_up is not None:
+            self._taken_up(made.fence, made.version, None if old is None else old.fence)
+        return made
 
     def _mark_gone(self, before: Mapping[Key, _InForce], now: Mapping[Key, _InForce]) -> None:
         """Note when those went that are not there any more."""
@@ -463,6 +476,7 @@ def _blank(name: str, kind: str, source: str, why: str, since: float) -> dict[st
         "state": "failed",
         "why": why,
         "stale": False,
+        "version": "",
         "calls": 0,
         "troubles": {},
         "mean_us": 0.0,

@@ -101,8 +101,8 @@ def models_of(cards: Iterable[ServiceCard], engine: str | None = None) -> tuple[
     models, left = [], []
     for card in cards:
         runs = _engine_of(card) or engine
-        name = _UNFIT.sub("-", card.name).strip("-._:/@")
-        if runs is None or not card.address or not name:
+        name = _fit(card.name)
+        if runs is None or lacking(card, engine):
             left.append(card.name)
             continue
         spec: dict[str, Any] = {"engine": runs, "endpoint": card.address, "domains": list(card.domains)}
@@ -112,6 +112,24 @@ def models_of(cards: Iterable[ServiceCard], engine: str | None = None) -> tuple[
         found = {"metadata": {"name": name, "labels": {**labels, "imported-from": card.origin}}, "spec": spec}
         models.append(msgspec.convert({"apiVersion": "sits/v1", "kind": "Model", **found}, Model))
     return models, left
+
+
+def lacking(card: ServiceCard, engine: str | None = None) -> str:
+    """What an entry lacks to be asked, `engine` being whose it is where it does not say; empty when it can be."""
+    missing = [
+        what
+        for what, there in (
+            ("engine", _engine_of(card) or engine),
+            ("address", card.address),
+            ("name that a Model can have", _fit(card.name)),
+        )
+        if not there
+    ]
+    return " or ".join(missing)
+
+
+def _fit(name: str) -> str:
+    return _UNFIT.sub("-", name).strip("-._:/@")
 
 
 def _engine_of(card: ServiceCard) -> str | None:
