@@ -312,6 +312,33 @@ async def test_a_region_and_adapter_are_shifted_by_weight_only_while_that_goes_w
 # Who stays where it was
 
 
+@inside_loop
+async def test_a_session_moves_once_when_its_server_fails_at_every_try_and_when_its_breaker_is_open(
+    tmp_path: pathlib.Path,
+) -> None:
+    names = ("a", "b", "c", "d")
+    async with well() as server, ScriptedServer([READ, answer(503, b"{}"), AGAIN]) as ill:
+        found: dict[str, set[tuple[str, str]]] = {}
+        async with Gateway(tmp_path, *[model(name, server.url) for name in names], route("r", *names, policy="hash")) as gateway:
+            home = {f"s{key}": await target(gateway, "r", {"x-sits-session": f"s{key}"}) for key in range(24)}
+            away = home["s0"]
+            await changed(
+                gateway,
+                *[model(name, ill.url if name == away else server.url) for name in names],
+                route("r", *names, policy="hash"),
+            )
+            for _ in range(8):
+                for session in home:
+                    asking = await gateway.ask(CHAT, request("chat", "r"), {"x-sits-session": session})
+                    found.setdefault(session, set()).add((asking.headers["x-sits-target"], asking.headers["x-sits-attempts"]))
+    for session, was in home.items():
+        if was != away:
+            assert found[session] == {(was, "1")}
+        else:
+            assert len({name for name, _ in found[session]}) == 1
+    assert {tries for session, was in home.items() if was == away for _, tries in found[session]} == {"1", "2"}
+
+
 STAYS: dict[str, tuple[dict[str, Any], dict[str, str], dict[str, Any]]] = {
     "session": ({"by": "session"}, {"x-sits-session": "会话-{}"}, {}),
     "header": ({"by": "header", "header": "X-User"}, {"x-user": "u{}"}, {}),

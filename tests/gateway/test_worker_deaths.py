@@ -74,7 +74,7 @@ def test_deaths_are_counted_by_whoever_answers_and_cut_answers_alone_are_deaths(
 
 
 @inside_loop
-async def test_a_worker_that_is_killed_is_told_of_with_its_number_and_process(tmp_path: pathlib.Path) -> None:
+async def test_a_worker_that_is_killed_is_told_of_and_those_whose_parent_is_killed_end(tmp_path: pathlib.Path) -> None:
     async with Sits(tmp_path, workers=2) as sits:
         victim = sits.crew()[-1]
         os.kill(victim, signal.SIGKILL)
@@ -84,6 +84,8 @@ async def test_a_worker_that_is_killed_is_told_of_with_its_number_and_process(tm
         assert f'{DEATHS}{{worker="1"}} 1' in asked.body.decode()
         who = (await sits.ask("/v1/admin/status")).json["reports"]["who"]
         assert any(who.rpartition("-")[0].endswith(f"-worker-{n}-pid-{pid}") for n, pid in enumerate(sits.crew()))
-        sits.signal(signal.SIGTERM)
-        assert await sits.exit_code() == 0
         assert [line["level"] for line in sits.lines if "worker 1 (pid" in line.get("msg", "")] == ["error"]
+        # Nobody would look after them once their parent is gone.
+        crew = sits.crew()
+        sits.signal(signal.SIGKILL)
+        await eventually(lambda: not any(sits.lives(pid) for pid in crew), "the workers of a parent that was killed end too")

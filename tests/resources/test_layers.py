@@ -92,7 +92,7 @@ TOGETHER: dict[str, tuple[str, list[str]]] = {
         MODEL + "kind: InferenceRoute\nmetadata: {name: i}\nspec:\n  backends: [llama]\n"
         "  pathPrefix: /v1\n  aliases: [llama-vllm]\n",
         [
-            'm.yaml:8:14 spec.backends[0].model: no Model "llama"; did you mean "llama-vllm"?',
+            'm.yaml:8:14 spec.backends[0]: no Model "llama"; did you mean "llama-vllm"?',
             "m.yaml:9:3 spec.pathPrefix: has no meaning in an InferenceRoute that is read here; "
             "a route answers on every endpoint that its models have",
             'm.yaml:10:13 spec.aliases[0]: "llama-vllm" is the name of Model "llama-vllm" (m.yaml:1:1); choose another alias',

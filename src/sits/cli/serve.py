@@ -50,22 +50,35 @@ def serve(config: pathlib.Path | None, data: pathlib.Path, host: str, port: int,
         raise click.UsageError("--chaos is for one worker: what fails in one of several would be hard to tell")
     serving = Serving((config or DEFAULT_FOLDER).resolve(), data.resolve(), host, port, workers)
     try:
-        # Bound alone first, also for workers: a shared port would be shared with whatever else listens on it.
-        reserved = bind(host, port, shared=False)
-        port = reserved.getsockname()[1]
-        if workers > 1:
-            reserved.close()
-            reserved = bind(host, port, shared=True)
-    except OSError as error:
-        hint = "choose another with --port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "is --host right?"
-        click.echo(f"cannot listen on {host} port {port}: {(error.strerror or str(error)).lower()}; {hint}", err=True)
-        sys.exit(CANNOT_START)
-    try:
-        with claimed(serving.data, f"{host}:{port}"):
+        with claimed(serving.data, _waiting) as note:
+            reserved = _reserve(serving)
+            port = reserved.getsockname()[1]
+            note(f"{host}:{port}")
             sys.exit(_run(serving, reserved, port, chaos))
     except SitsError as error:
         click.echo(f"cannot start: {error.message}", err=True)
         sys.exit(CANNOT_START)
+
+
+def _reserve(serving: Serving) -> socket.socket:
+    """The port, or the end of the process."""
+    host, port = serving.host, serving.port
+    try:
+        # Bound alone first, also for workers: a shared port would be shared with whatever else listens on it.
+        reserved = bind(host, port, shared=False)
+        if serving.workers == 1:
+            return reserved
+        port = reserved.getsockname()[1]
+        reserved.close()
+        return bind(host, port, shared=True)
+    except OSError as error:
+        hint = "choose another with --port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "is --host right?"
+        click.echo(f"cannot listen on {host} port {port}: {(error.strerror or str(error)).lower()}; {hint}", err=True)
+        sys.exit(CANNOT_START)
+
+
+def _waiting(who: str) -> None:
+    click.echo(f"the gateway that was here is gone ({who}); its workers are ending, and are waited for", err=True)
 
 
 def _run(serving: Serving, reserved: socket.socket, port: int, chaos: bool) -> int:

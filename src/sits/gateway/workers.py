@@ -26,6 +26,8 @@ REAP_SECONDS = 5.0
 REAP_PACE = 0.01
 SUBREAPER = 36
 """`PR_SET_CHILD_SUBREAPER` of prctl(2): orphans below this process become its children."""
+PARENT_DEATH = 1
+"""`PR_SET_PDEATHSIG` of prctl(2): a signal for when the parent has ended."""
 
 
 class Workers:
@@ -89,10 +91,12 @@ class Workers:
         self._started[index] = time.monotonic() + pause
         # A signal between the fork and the note of it would miss the child, or run our handler in it.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             for number in ENDS:
                 signal.signal(number, signal.SIG_DFL)
+            _end_with(parent)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
             time.sleep(pause)  # Here, for the parent has others to look after; a signal ends it.
             os._exit(self._work(index))
@@ -114,6 +118,14 @@ def pause_of(short: int, lived: float) -> float:
     """Seconds to wait for a worker that has died soon `short` times in a row, and lived so long the last time."""
     between = min(MOST_SECONDS, RESTART_SECONDS * 2.0 ** min(short - 1, 10)) if short else RESTART_SECONDS
     return max(0.0, between - max(0.0, lived))
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel tell this worker to end when its parent was killed: nobody would look after it, nor end it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DEATH, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != parent:  # before it was asked to
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _adopt_orphans() -> None:
