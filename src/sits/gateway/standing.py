@@ -106,6 +106,7 @@ class Standing:
             spec.breaker or settings.breaker,
             spec.promise.latency_p95_ms,
             self.clock(),
+            _place(model),
         )
 
     def out_of(self, names: tuple[str, ...]) -> frozenset[str]:
@@ -166,6 +167,7 @@ class Standing:
                 model.spec.version,
                 model.spec.breaker or settings.breaker,
                 model.spec.promise.latency_p95_ms,
+                _place(model),
             )
             for name, model in table.snapshot.models.items()
         ]
@@ -234,3 +236,9 @@ class Standing:
 def _say(change: Change) -> None:
     level = logging.INFO if change.after == "closed" else logging.WARNING
     _log.log(level, "breaker of %s: %s -> %s: %s", change.name, change.before, change.after, change.detail)
+
+
+def _place(model: Model) -> str:
+    """Where and as whom a model is asked: what is known of its troubles is of there."""
+    spec = model.spec
+    return repr((spec.engine, spec.endpoint, spec.upstream_model, spec.api_key, spec.headers))

@@ -176,7 +176,9 @@ def test_a_reload_keeps_what_is_declared_still_and_forgets_the_rest() -> None:
     assert gone is not None
     gone.tick(100.0)
     assert breakers.out_of(("a", "b", "d")) == {"a"}, "one that is forgotten is nobody's business"
-    breakers.declare([Declared("b", None, "2", PLAIN)], [("b",)], OutlierSpec(), 2.0)
+    elsewhere = Declared("a", None, None, PLAIN, place="another address")
+    breakers.declare([elsewhere, Declared("b", None, "2", PLAIN)], [("a", "b")], OutlierSpec(), 2.0)
+    assert [(row.name, row.state) for row in breakers.rows(2.0)] == [("a", "closed"), ("b", "closed")]
     assert not breakers.any_out
 
 

@@ -32,7 +32,7 @@ ROUTES = 4096
 _RANK: Mapping[Word, int] = {"open": 0, "resting": 1, "half-open": 2, "closed": 3}
 """Who is left out first when not all may be."""
 
-Key = tuple[str, str | None, str | None]
+Key = tuple[str, str | None, str | None, str]
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -44,6 +44,8 @@ class Declared(msgspec.Struct, frozen=True):
     spec: BreakerSpec
     promise_ms: float | None = None
     """Milliseconds that its model promises."""
+    place: str = ""
+    """Where and as whom it is asked."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -115,30 +117,37 @@ class Breakers:
     # Configuration
 
     def of(
-        self, name: str, zone: str | None, version: str | None, spec: BreakerSpec, promise_ms: float | None, now: float
+        self,
+        name: str,
+        zone: str | None,
+        version: str | None,
+        spec: BreakerSpec,
+        promise_ms: float | None,
+        now: float,
+        place: str = "",
     ) -> Breaker:
         """The breaker of a target, made closed when there is none.
 
         One that is there stays as it is: a table may be made only to look at it. `declare` has the new words take effect.
         """
-        found = self._all.get((name, zone, version))
+        found = self._all.get((name, zone, version, place))
         if found is None:
             found = Breaker(name, zone, version, spec, promise_ms, now, self)
             if len(self._all) < TARGETS:
-                self._all[name, zone, version] = found
+                self._all[name, zone, version, place] = found
                 self._by_name.setdefault(name, found)
         return found
 
     def declare(self, targets: Iterable[Declared], routes: Iterable[Sequence[str]], outliers: OutlierSpec, now: float) -> None:
         """From now on these are the targets, and these the names behind each route; every other breaker is forgotten.
 
-        A target whose version or zone is another one begins anew. Requests under way go on with the breaker that they have.
+        A target whose version, zone or place is another one begins anew. Requests under way go on with the breaker that they have.
         """
         kept: dict[Key, Breaker] = {}
         for one in targets:
-            breaker = self.of(one.name, one.zone, one.version, one.spec, one.promise_ms, now)
+            breaker = self.of(one.name, one.zone, one.version, one.spec, one.promise_ms, now, one.place)
             breaker.retune(one.spec, one.promise_ms, now)
-            kept[one.name, one.zone, one.version] = breaker
+            kept[one.name, one.zone, one.version, one.place] = breaker
         self._all = kept
         self._by_name = {breaker.name: breaker for breaker in kept.values()}
         self._routes = [tuple(dict.fromkeys(names)) for names in routes]
