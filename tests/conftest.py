@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from aftermath import guarded
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from aftermath import guarded
 from serving import Served, data_folder, run, serving
 
 # Some machines ask for it; each of the hundreds of processes that are started here would then compile what it imports anew.

@@ -34,8 +34,8 @@ from embedding_kit import (
     until,
 )
 from gateway_rig import Gateway, inside_loop, model, settings, write
-from granted import Granted
 
+from granted import Granted
 from sits.engines.base import Outgoing, Reply
 from sits.engines.scripted import AGAIN, READ, ScriptedServer, answer
 from sits.gateway.embedding import BATCH, BuiltIn, Embedder, followed, weights_of

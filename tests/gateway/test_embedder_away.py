@@ -30,8 +30,8 @@ from embedding_kit import (
 )
 from gateway_rig import Gateway, inside_loop, model, route, settings
 from gateway_wires import PATHS, WIRES, request
-from granted import Granted
 
+from granted import Granted
 from sits.engines.local.engine import LocalModels, local_engine
 from sits.engines.remote.address import parse_address
 from sits.engines.remote.connection import AnswerLimits

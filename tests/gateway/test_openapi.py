@@ -274,6 +274,8 @@ CONFIG: dict[str, Any] = {
 }
 
 
+UNICODE = os.path.abspath(".hypothesis")
+"""Where what was worked out of Unicode is kept between runs."""
 LONGEST = 480.0
 """Seconds until an examination that hangs is ended; it takes some 30 on a machine of two cores that does nothing else."""
 
@@ -298,11 +300,11 @@ async def examined(folder: pathlib.Path, port: int, asked: Mapping[str, Any], *o
         cwd=folder,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        # Whose client reads all of its environment at each request; and what it has worked out of Unicode is kept.
+        # Little: its client reads all of it at each request.
         env={
             "COLUMNS": "160",
             "PATH": os.environ["PATH"],
-            "HYPOTHESIS_STORAGE_DIRECTORY": str(pathlib.Path(".hypothesis").resolve()),
+            "HYPOTHESIS_STORAGE_DIRECTORY": UNICODE,
         },
     )
     try:

@@ -325,12 +325,10 @@ async def test_a_session_moves_once_when_its_server_fails_at_every_try_and_when_
             resources = [model(name, ill.url if name == away else server.url) for name in names]
             write(tmp_path, *resources, route("r", *names, policy="hash"), settings(breaker={"row": 3, "openSeconds": 60}))
             await gateway.node.reload()
-            for _ in range(2):  # DBG
+            for _ in range(2):
                 for session in home:
                     asking = await gateway.ask(CHAT, request("chat", "r"), {"x-sits-session": session})
                     found.setdefault(session, set()).add((asking.headers["x-sits-target"], asking.headers["x-sits-attempts"]))
-            rows = (await gateway.ask("/v1/admin/breakers")).json
-    print("DBG", rows)
     for session, was in home.items():
         if was != away:
             assert found[session] == {(was, "1")}

@@ -231,7 +231,7 @@ class Breakers:
     # As the owner of the breakers
 
     def moved(self, breaker: Breaker) -> None:
-        if self._all.get((breaker.name, breaker.zone, breaker.version)) is not breaker:
+        if self._by_name.get(breaker.name) is not breaker:
             return  # Forgotten; requests of an older configuration still have it.
         if breaker.out:
             self._outs[breaker] = None
