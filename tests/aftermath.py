@@ -63,9 +63,6 @@ def main(mark: str, here: str, folder: str) -> None:
         if lock.read_text() == str(parent):
             shutil.rmtree(lock.parent, ignore_errors=True)
             (lock.parents[1] / "pytest-current").unlink(missing_ok=True)
-    for root in Path(here).glob("pytest-of-*"):
-        with contextlib.suppress(OSError):  # It is not empty, or somebody else's.
-            root.rmdir()
 
 
 def _bears(pid: int, mark: bytes) -> bool:

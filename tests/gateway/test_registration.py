@@ -153,7 +153,7 @@ async def test_a_registration_is_seen_by_every_worker_and_outlives_a_kill(tmp_pa
         assert gone.status == 201
         assert (await sits.ask("/v1/models/gone", None, None, "DELETE")).status == 200
         await all_say("gone", 404)
-        for pid in [*sits.crew(), sits.pid]:
+        for pid in [sits.pid, *sits.crew()]:  # the parent first: it would tell of the others
             os.kill(pid, signal.SIGKILL)
         await sits.exit_code()
         await sits.start()

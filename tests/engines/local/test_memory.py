@@ -92,7 +92,7 @@ ROOMS = {
         }, 800,
     ),
     "a group with a name of ours": (
-        {"proc/self/cgroup": "0::/模型\n", "sys/fs/cgroup/模型/memory.max": "7000\n", "sys/fs/cgroup/模型/memory.current": "3000\n"},
+        {"proc/self/cgroup": "0::/模\n", "sys/fs/cgroup/模/memory.max": "7000\n", "sys/fs/cgroup/模/memory.current": "3000\n"},
         4000,
     ),
     "version 1": (

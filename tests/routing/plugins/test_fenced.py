@@ -432,6 +432,33 @@ def test_a_smaller_call_that_took_long_is_looked_at_the_next_time(seconds, used,
     assert around.counts["slow"] == troubles
 
 
+class Elsewhere(Footprint):
+    """Another thread opens a file while each call is made, and has it open for so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks, self.left = looks, 0
+
+    def others(self) -> tuple[int, int, int]:
+        self.left -= 1
+        return 1, 10 + (self.left >= 0), 0
+
+
+@pytest.mark.parametrize(("looks", "leaked"), [(2, 0), (1000, 1)], ids=["for a moment", "for good"])
+def test_what_another_thread_has_open_for_a_moment_is_not_left_behind(looks, leaked):
+    elsewhere = Elsewhere(looks)
+
+    class Opens(Says):
+        def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+            elsewhere.left = looks
+            return super().score(facts, candidates)
+
+    candidates = candidates_of(2)
+    around = Fence("score", "mine", Clock(), Limits(), footprint=elsewhere)
+    mine = fenced_score(Opens, made_for(candidates, {"said": [1.0, 2.0]}), around)
+    mine.score(facts_of(0), candidates)
+    assert around.counts["leaked"] == leaked
+
+
 def test_settings_that_cannot_be_used_are_told_to_whoever_wrote_them():
     def make(made):
         raise ValueError("there is no setting \x1bx")

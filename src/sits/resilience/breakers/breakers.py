@@ -141,7 +141,7 @@ class Breakers:
     def declare(self, targets: Iterable[Declared], routes: Iterable[Sequence[str]], outliers: OutlierSpec, now: float) -> None:
         """From now on these are the targets, and these the names behind each route; every other breaker is forgotten.
 
-        A target whose version, zone or place is another one begins anew. Requests under way go on with the breaker that they have.
+        A target whose version, zone or place is another one begins anew. Requests under way go on with the breaker they have.
         """
         kept: dict[Key, Breaker] = {}
         for one in targets:

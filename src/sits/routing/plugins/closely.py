@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from sits.routing.plugins.fence import Fence, dispose
+from sits.routing.plugins.limits import Footprint
 from sits.routing.plugins.untouched import Untouched
 from sits.routing.scheduling.base import Candidate, Facts, Filter
 
 FINE, USABLE, USELESS = 0, 1, 2
 """How a call went: well; not well, though what it said can be used; not at all."""
+
+LOOKS, LOOK_SECONDS = 4, 0.0005
+"""How often it is looked again for what seems to be left behind, and how long is waited before each look."""
 
 
 def closely(
@@ -63,7 +68,7 @@ def _looked(
     slow = fence.slow(took, turns, footprint.turns())
     kept, doubt = _kept(fence, held, noise)
     changed = untouched.restored()
-    left = fence.sampled(kept, others, footprint.others())
+    left = fence.sampled(kept, others, _settled(footprint, others))
     if doubt:
         fence.doubted()
     if failed:
@@ -76,6 +81,17 @@ def _looked(
         dispose(said)
         return USELESS, None, took
     return USABLE, said, took
+
+
+def _settled(footprint: Footprint, before: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Threads, files and tasks after a call. Other threads of the gateway have files open for a moment: they get that moment."""
+    after = footprint.others()
+    for _ in range(LOOKS):
+        if after[0] <= before[0] and after[1] <= before[1]:
+            break
+        time.sleep(LOOK_SECONDS)
+        after = footprint.others()
+    return after
 
 
 def _kept(fence: Fence, held: int, noise: int) -> tuple[int, bool]:
