@@ -120,8 +120,11 @@ def test_keys_are_neither_in_the_log_nor_sent_on(house: tuple[Served, dict[str, 
     assert not [name for name, key in keys.items() if key in served.log]
 
 
-def test_after_a_restart_the_banner_names_the_key_that_is_needed(house: tuple[Served, dict[str, str]], tmp_path: Path) -> None:
+def test_where_keys_were_made_before_the_start_the_banner_names_the_one_that_is_needed(
+    house: tuple[Served, dict[str, str]], tmp_path: Path
+) -> None:
     served, _ = house
-    with serving(served.data, "--config", served.data.parent / "models.json") as again:
+    new_key(tmp_path / "data", "--name", "me")
+    with serving(tmp_path / "data", "--config", served.data.parent / "models.json") as again:
         assert "-H 'authorization: Bearer YOUR_KEY'" in again.banner
         assert "No key is asked for" not in again.banner
