@@ -7,14 +7,14 @@ import contextlib
 import json
 import shutil
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
 
-Said = list[str] | str | None
-"""The values of a query's series; or why it is refused; or None: no answer."""
+Said = Sequence[str | tuple[str, Mapping[str, str]]] | str | None
+"""The values of a query's series, with their labels if they have any; or why it is refused; or None: no answer."""
 QUERY = "/api/v1/query?query="
 
 
@@ -35,7 +35,8 @@ class Prometheus:
             return answer(503)
         if isinstance(said, str):
             return answer(400, json.dumps({"status": "error", "errorType": "bad_data", "error": said}).encode())
-        found = [{"metric": {}, "value": [1795992145.625, value]} for value in said]
+        series = [(one, {}) if isinstance(one, str) else one for one in said]
+        found = [{"metric": labels, "value": [1795992145.625, value]} for value, labels in series]
         return answer(200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": found}}).encode())
 
 

@@ -391,8 +391,10 @@ async def test_without_learning_nothing_is_drawn_or_kept(tmp_path: pathlib.Path)
         assert record.wish is not None
         assert (record.wish.arm, record.wish.chances, record.wish.load, len(draws)) == ("", (), None, 1)
         assert await rate(gateway, asking) == (404, "not_found")
-        assert (await gateway.ask("/v1/admin/learning")).json == {
-            "trouble": "", "room": {"held": 0, "most": 80_000}, "lost": 0, "routes": {},
+        shown = (await gateway.ask("/v1/admin/learning")).json
+        assert shown == {
+            "worker": shown["worker"], "workers": [shown["worker"]], "silent": 0, "trouble": "",
+            "room": {"held": 0, "most": 80_000}, "lost": 0, "routes": {},
         }  # fmt: skip
 
 

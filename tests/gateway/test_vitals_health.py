@@ -130,17 +130,17 @@ def test_a_model_is_left_alone_while_its_query_says_so_and_everybody_hears_of_it
             assert (world.watch.sick, world.changes) == (frozenset(), [])
             server.values['up{m="b", z="eu"}'] = ["1", "0"]
             await world.at(106.0, lambda: bool(world.changes))
-            assert (world.watch.sick, world.watch.reasons) == ({"b"}, {"b": "0 is below 1"})
-            assert world.changes == [HealthChange("b", True, "0 is below 1", 'up{m="b", z="eu"}', 1.8e9 + 106.0)]
+            assert (world.watch.sick, world.watch.reasons) == ({"b"}, {"b": "0 is below 1, 1 of 2 are"})
+            assert world.changes == [HealthChange("b", True, "0 is below 1, 1 of 2 are", 'up{m="b", z="eu"}', 1.8e9 + 106.0)]
             assert world.watch.out_of(("a", "b"), frozenset()) == {"b"}
             assert world.watch.status()["health"] == [
                 {
                     "target": "a", "sick": False, "out": False, "reason": "", "values": (1.0,), "query": 'up{m="a", z="eu"}',
-                    "answers": 2, "since_seconds": 6.0, "trouble": "",
+                    "answers": 2, "unknown": False, "since_seconds": 6.0, "trouble": "",
                 },
                 {
-                    "target": "b", "sick": True, "out": True, "reason": "0 is below 1", "values": (1.0, 0.0),
-                    "query": 'up{m="b", z="eu"}', "answers": 2, "since_seconds": 0.0, "trouble": "",
+                    "target": "b", "sick": True, "out": True, "reason": "0 is below 1, 1 of 2 are", "values": (1.0, 0.0),
+                    "query": 'up{m="b", z="eu"}', "answers": 2, "unknown": False, "since_seconds": 0.0, "trouble": "",
                 },
             ]  # fmt: skip
             assert [row["target"] for row in world.watch.status()["changes"]] == ["b"]
@@ -267,7 +267,7 @@ def test_free_memory_comes_from_the_best_source_that_there_is() -> None:
 
 
 SAID: dict[str, Said] = {
-    'label_replace(vector(7), "m", "模型\\"", "", "") > 1': ["7"],
+    'label_replace(vector(7), "m", "模型\\"", "", "") > 1': [("7", {"m": '模型"'})],
     'label_replace(vector(7), "m", "x", "", "") unless on(m) vector(1)': ["7"],
     "absent_metric": [],
 }
@@ -292,7 +292,7 @@ def test_queries_are_put_as_prometheus_understands_them(server: Opened, tmp_path
                 world.watch.tick(world.now)
                 await asyncio.sleep(0.02)
             assert {change.target: change.reason for change in world.changes} == {
-                "m": "7 is above 5", "n": "its query has no value"
+                "m": '7 is above 5 (m="模型\\"")', "n": "its query has no value"
             }  # fmt: skip
             assert len(world.watch.sick) == 1
 

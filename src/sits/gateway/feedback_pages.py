@@ -4,16 +4,17 @@
     400  a field is missing, out of range, or (`key`) for administrators; `param` names it
     404  no request of that id by this key is known, or no longer
     409  it was changed too often, or several keys have requests of that id and an administrator did not say whose it is (`key`)
+    503  not known here, and somebody who may know it did not answer in time; to say it again is safe
 
-The worker that made the decision joins them; the others of this machine pass it on. Where traffic is recorded it is noted there
-too, also of routes that do not learn.
+The worker that made the decision joins them; the others of this machine pass it on, and so do the gateways of a cluster. Where
+traffic is recorded it is noted there too, also of routes that do not learn.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -24,9 +25,13 @@ from sits.state.outcomes import Heard, Outcome, Outcomes, Words, parse
 
 TOPIC = "feedback"
 """Of the question that siblings are asked; `FeedbackPages.here` answers it."""
+TALLIES = "learning"
+"""The same of what `FeedbackPages.tallies` answers."""
 _NOBODY = b"-"
 MOST_NAMED = 8
 """Keys that an ambiguity names."""
+MOST_KEYS = MOST_NAMED + 1
+"""Keys of an id that are told to others: enough to know that there are more than can be named."""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -43,6 +48,35 @@ class Given(msgspec.Struct, frozen=True):
     """Whether it may be of a request of any key, where nobody is known to have asked."""
 
 
+class Told(msgspec.Struct, frozen=True):
+    """What somebody knows of it."""
+
+    status: Heard | None
+    """What became of it; None where nobody knows the request."""
+    keys: Collection[str | None] = ()
+    """Where it was asked for: who has a request of this id."""
+    silent: int = 0
+    """So many did not answer in time."""
+
+
+class Others(Protocol):
+    """The other gateways."""
+
+    async def ask(self, given: Given) -> Told:
+        """What they say of it.
+
+        Raises:
+            SitsError: they cannot be asked.
+        """
+
+
+class _Tallies(msgspec.Struct, frozen=True):
+    """What a worker has counted, by route."""
+
+    worker: str
+    routes: dict[str, dict[str, int]]
+
+
 Noted = Callable[[Given, bool], bool]
 """Records feedback with the traffic; it may be of a request that nothing is learned from (False). Whether it is recorded."""
 
@@ -52,7 +86,7 @@ def _nowhere(given: Given, known: bool) -> bool:
 
 
 class FeedbackPages:
-    """The pages. `judges` says for each route what came of judging its answers."""
+    """The pages, of the process `worker`. `judges` says for each route what came of judging its answers."""
 
     def __init__(
         self,
@@ -62,13 +96,17 @@ class FeedbackPages:
         *,
         noted: Noted = _nowhere,
         judges: Callable[[], Mapping[str, Any]] = dict,
+        worker: str = "",
     ) -> None:
         self._outcomes = outcomes
         self._siblings = siblings
         self._clock = clock
         self._noted = noted
         self._judges = judges
+        self._worker = worker
         self._words = Words()
+        self.others: Others | None = None
+        """The other gateways, where there can be some; the other workers of this machine are among them."""
 
     def add_to(self, pages: Pages) -> None:
         pages.add("POST", "/v1/feedback", self.give)
@@ -84,31 +122,61 @@ class FeedbackPages:
         anyone = admin and given.key is None
         whose = await self._whose(given.request_id, own) if anyone else given.key or own
         passed = Given(given.request_id, given.score, whose, admin, anyone)
-        status = self._take(passed)
-        if status is None:
-            others, _ = await self._siblings().ask(f"{TOPIC} {msgspec.json.encode(passed).decode()}")
-            status = cast("Heard | None", next((other.decode() for other in others if other != _NOBODY), None))
-        if status is None:
-            raise SitsError(Code.NOT_FOUND, "no request of this id and key waits for feedback here", param="request_id")
-        if status == "refused":
+        told = Told(self._take(passed))
+        if told.status is None:
+            told = await self._elsewhere(passed)
+        if told.status is None:
+            raise _unknown(told.silent)
+        if told.status == "refused":
             raise SitsError(Code.CONFLICT, "feedback on this request was changed too often; the last word stands", param="score")
-        return json_answer({"request_id": given.request_id, "status": status})
+        return json_answer({"request_id": given.request_id, "status": told.status})
 
     async def show(self, visit: Visit) -> Answer:
-        """GET /v1/admin/learning: this worker's routes that learn."""
-        status = self._outcomes.status()
-        judges = self._judges()
+        """GET /v1/admin/learning: the routes that learn, as this worker has it, and what all workers of this machine counted."""
+        judges, status = self._judges(), self._outcomes.status()
+        said, silent = await self._siblings().ask(TALLIES)
+        others = [msgspec.json.decode(one, type=_Tallies) for one in said]
         for name, route in status["routes"].items():
             route["judge"] = judges.get(name)
-        return json_answer(status)
+            route["together"] = _sum([route["tally"], *(one.routes[name] for one in others if name in one.routes)])
+        workers = sorted([self._worker, *(one.worker for one in others)])
+        return json_answer({"worker": self._worker, "workers": workers, "silent": silent, **status})
 
     def here(self, question: str) -> bytes:
         """For a sibling: whether the decision was made here, and what became of the feedback; or who has a request of an id."""
         given = msgspec.json.decode(question, type=Given)
+        told = self.answer(given)
         if given.score is None:
-            return msgspec.json.encode(sorted(self._outcomes.keys(given.request_id), key=str))
-        status = self._take(given)
-        return _NOBODY if status is None else status.encode()
+            return msgspec.json.encode(told.keys)
+        return _NOBODY if told.status is None else told.status.encode()
+
+    def tallies(self, question: str) -> bytes:
+        """For a sibling: what was counted here."""
+        routes = self._outcomes.status()["routes"]
+        return msgspec.json.encode(_Tallies(self._worker, {name: route["tally"] for name, route in routes.items()}))
+
+    def answer(self, given: Given) -> Told:
+        """What this process says to it."""
+        if given.score is not None:
+            return Told(self._take(given))
+        # That of whoever asks decides, so it is not left out.
+        found = sorted(self._outcomes.keys(given.request_id), key=lambda key: (key != given.key, str(key)))
+        return Told(None, found[:MOST_KEYS])
+
+    async def _elsewhere(self, given: Given) -> Told:
+        """What the other workers say, and unless that will do, the other gateways."""
+        said, silent = await self._siblings().ask(f"{TOPIC} {msgspec.json.encode(given).decode()}")
+        keys: set[str | None] = set()
+        status: Heard | None = None
+        if given.score is None:
+            for one in said:
+                keys.update(msgspec.json.decode(one, type=list[str | None]))
+        else:
+            status = cast("Heard | None", next((one.decode() for one in said if one != _NOBODY), None))
+        if self.others is None or status is not None or given.key in keys:
+            return Told(status, keys, silent)
+        told = await self.others.ask(given)
+        return Told(told.status, keys.union(told.keys), told.silent)
 
     async def _whose(self, request_id: str, own: str | None) -> str | None:
         """Of whose request an administrator speaks who does not say so: of their own, or of the only one of this id.
@@ -118,17 +186,17 @@ class FeedbackPages:
         """
         keys = self._outcomes.keys(request_id)
         if own not in keys:
-            asked = msgspec.json.encode(Given(request_id, None, None, True)).decode()
-            others, _ = await self._siblings().ask(f"{TOPIC} {asked}")
-            for other in others:
-                keys.update(msgspec.json.decode(other, type=list[str | None]))
+            try:
+                keys.update((await self._elsewhere(Given(request_id, None, own, True))).keys)
+            except SitsError:
+                if not keys:
+                    raise  # Where one is known here it goes on without the other gateways.
         if not keys or own in keys:
             return own
         if len(keys) > 1:
             named = ", ".join(sorted(repr(key) for key in keys if key is not None)[:MOST_NAMED])
-            raise SitsError(
-                Code.CONFLICT, f"requests of {len(keys)} keys have this id; say whose, as `key`: {named}", param="key"
-            )
+            count = len(keys) if len(keys) <= MOST_NAMED else f"more than {MOST_NAMED}"
+            raise SitsError(Code.CONFLICT, f"requests of {count} keys have this id; say whose, as `key`: {named}", param="key")
         return keys.pop()
 
     def _take(self, given: Given) -> Heard | None:
@@ -146,3 +214,20 @@ class FeedbackPages:
             return None
         self._words.heard(given.key, given.request_id, given.score)
         return said
+
+
+def _unknown(silent: int) -> SitsError:
+    """Nobody knows the request; so many did not say."""
+    if not silent:
+        return SitsError(Code.NOT_FOUND, "no request of this id and key waits for feedback here", param="request_id")
+    return SitsError(
+        Code.STATE_UNAVAILABLE,
+        f"nobody who answered has a request of this id and key, but {silent} of the others did not answer in time; "
+        "it may be said again: the same word counts once",
+        param="request_id",
+        retry_after=1,
+    )
+
+
+def _sum(tallies: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {name: sum(one.get(name, 0) for one in tallies) for name in tallies[0]}

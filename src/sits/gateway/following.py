@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import logging
 import pathlib
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
 
 from sits.gateway.ending import end
 from sits.gateway.siblings import Siblings
@@ -32,8 +32,12 @@ OLD_SECONDS = 2.0
 """A report that comes so much later than the quickest one of late did is of another time: the bus was away."""
 WINDOW_SECONDS = 3.0
 """Of late are the last one or two of these."""
+STEADY_SECONDS = 10.0
+"""After so long without trouble whoever is on the bus has been heard: it says something every second, and a call that waits for a
+bus that is away is one of a few seconds."""
 Hear = Callable[[bytes, float], None]
 """Takes a report, and how many seconds after it was said it came: by two clocks, of which one may be that of who said it."""
+Beside = Callable[[Bus], Coroutine[Any, Any, None]]
 _log = logging.getLogger("sits.gateway")
 
 
@@ -158,8 +162,11 @@ class OverBus:
 
     def __init__(self, connect: Callable[[], Awaitable[Bus]], wall: Callable[[], float]) -> None:
         self.dropped = 0
+        self.beside: list[Beside] = []
+        """What else goes over this connection, for as long as it lasts."""
         self._connect = connect
         self._wall = wall
+        self._well_since = float("inf")
         self._waiting: bytes | None = None
         self._bell = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -167,6 +174,10 @@ class OverBus:
     @property
     def ready(self) -> bool:
         return self._waiting is None
+
+    def steady(self) -> bool:
+        """Whether whoever is there has been heard by now."""
+        return asyncio.get_running_loop().time() - self._well_since >= STEADY_SECONDS
 
     def start(self, hear: Hear) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(hear))
@@ -186,7 +197,10 @@ class OverBus:
             bus: Bus | None = None
             try:
                 bus = await self._connect()
+                self._well_since = asyncio.get_running_loop().time()
                 async with asyncio.TaskGroup() as group:
+                    for beside in self.beside:
+                        group.create_task(beside(bus))
                     group.create_task(self._hear(bus, hear))
                     group.create_task(self._say(bus))
             except* SitsError as errors:
@@ -218,5 +232,6 @@ class OverBus:
             except SitsError as error:
                 # It may be back with the next one.
                 self.dropped += 1
+                self._well_since = asyncio.get_running_loop().time()
                 _log.debug("a report was not told: %s", error.message)
                 await asyncio.sleep(AGAIN_SECONDS)

@@ -32,7 +32,7 @@ from sits.gateway.pages import Pages
 from sits.gateway.plugging import Plugging
 from sits.gateway.recall import Caches
 from sits.gateway.registration import Registry as Registrar
-from sits.gateway.registry import ServiceRegistry, counted
+from sits.gateway.registry import ServiceRegistry, counted, unloaded
 from sits.gateway.registry_pages import RegistryPages
 from sits.gateway.reliability import Reliability
 from sits.gateway.routing import Routing
@@ -45,9 +45,9 @@ from sits.gateway.stored import Stored
 from sits.gateway.substituting import Substituting, embedding_model
 from sits.gateway.table import Table
 from sits.gateway.tables import Tables
-from sits.gateway.units_doing import Units
 from sits.gateway.wire import Request
 from sits.inner.errors import SitsError
+from sits.inner.seldom import Seldom
 from sits.inner.sweep import Sweep
 from sits.inner.turn import Turn
 from sits.observe.log import LineWriter, log_to
@@ -70,6 +70,8 @@ TICK_SECONDS = 0.1
 """How often deadlines are looked at; none is later than that."""
 STATE_SECONDS = 0.5
 """How often the data folder is asked whether another process registered a model or made a key."""
+TROUBLE_SECONDS = 30.0
+"""How often it is said that this cannot be done just now."""
 
 
 class Node:
@@ -227,7 +229,7 @@ class Node:
             self.store,
             counts=lambda: counted(self.registry.attempts.children),
             told=self.reliability.events.tell,
-            unload=Units(self.service).unload,
+            unload=self._unload,
             clock=time.perf_counter,
             vectors=vectors_of(settings, pathlib.Path()) if address_of(settings.vectors) != "embedded" else None,
         )
@@ -396,23 +398,41 @@ class Node:
         """Asks a server that is no model's: Prometheus."""
         return RemoteEngine(parse_address(url), sweep=self.sweep, loop=self.loop, clock=time.perf_counter)
 
+    async def _unload(self, name: str) -> bool:
+        """Unload a model of this machine that is loaded; whether that was done."""
+        target = self.service.table.targets.get(name)
+        return target is not None and await unloaded(target.engine)
+
     # What other processes on the data folder do
 
     async def _watch_state(self) -> None:
+        told = Seldom(TROUBLE_SECONDS)
         while True:
             await asyncio.sleep(STATE_SECONDS)
-            try:
-                await self._release()
-                await self.limits.sweep(self.wall())
-                await self.stored.look()
-            except ConfigError as error:
-                _log.error("what is stored cannot be served, version %d stays: %s", self.reloader.status.version, error)
-            except SitsError as error:
-                _log.error("the data folder cannot be read: %s", error.message)
+            # Limits may be in a store that is away: what is in the data folder is looked at all the same.
+            for what, look in (
+                ("quotas are not swept", self._sweep_limits),
+                ("the data folder cannot be read", self._look_again),
+            ):
+                try:
+                    await look()
+                except ConfigError as error:
+                    _log.error("what is stored cannot be served, version %d stays: %s", self.reloader.status.version, error)
+                except SitsError as error:
+                    if told.due(what, time.perf_counter()) is not None:
+                        _log.error("%s: %s", what, error.message)
+
+    async def _look_again(self) -> None:
+        await self._release()
+        await self.stored.look()
+
+    async def _sweep_limits(self) -> None:
+        await self.limits.sweep(self.wall())
 
     async def _release(self) -> None:
         """Close the engines that nobody needs any more."""
-        await self.tables.release([*self.routing.understanding.engines(), *self.services.engines()])
+        beside = (self.routing.understanding, self.services, self.substituting)
+        await self.tables.release([engine for one in beside for engine in one.engines()])
 
     # Small things
 

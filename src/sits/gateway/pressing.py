@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import pathlib
 import time
 from collections.abc import Callable, Mapping
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from sits.gateway.exchange import Exchange
     from sits.gateway.table import Table
     from sits.resilience.pressure import PressureChange, Pressures
-
-_log = logging.getLogger("sits.gateway")
 
 
 class Pressing:
@@ -96,7 +93,6 @@ class Pressing:
         state = "acting" if change.acting else "released"
         self._registry.pressure_acting.series(change.name).value = change.acting
         self._registry.pressure_changes.series(change.name, state).value += 1
-        _log.warning("pressure %s: %s, %s is %s, threshold %g", change.name, state, change.metric, change.value, change.threshold)
 
 
 def relieve(x: Exchange, pressures: Pressures) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from sits.engines.base import Engine
+from sits.engines.local.engine import LocalEngine
 from sits.gateway.embedding import Embedder, followed
 from sits.gateway.ending import end
 from sits.gateway.sense import Sense
@@ -91,8 +92,8 @@ class ServiceRegistry:
         vectors: Callable[[], Awaitable[Vectors]] | None = None,
     ) -> None:
         """`embedder` is the one of the configuration in force. `counts` are the requests that came for each model since the
-        start. `unload` ends a local model, and says whether it did. `vectors` opens an index that is shared; one of this process
-        without."""
+        start. `unload` ends a local model that is loaded, and says whether it did. `vectors` opens an index that is shared; one
+        of this process without."""
         self._embedder = embedder
         self._data = data
         self._entries = Entries(store)
@@ -207,9 +208,11 @@ class ServiceRegistry:
         return gone
 
     def engines(self) -> list[Engine]:
-        """The engines of declared embedders that are to be kept for this, also when their Model has gone."""
-        asked = [self._wanted, self._sense.embedder if self._sense is not None else None]
-        return [engine for one in asked if one is not None and not one.built_in for engine in one.engines()]
+        """The engines that are to be kept for this: of who embeds, and of who is to. Those of a declared one also when its Model
+        has gone; that of the built-in one from the first search on. Its process ends by itself when it has long been idle."""
+        asked = (self._wanted, self._sense.embedder if self._sense is not None else None)
+        kept = [one for one in asked if one is not None and (self._used or not one.built_in)]
+        return [engine for one in kept for engine in one.engines()]
 
     def tick(self, now: float) -> list[Change]:
         """Grade anew by what was counted until now, and have it told; what changed."""
@@ -229,7 +232,7 @@ class ServiceRegistry:
             return
         for change in changes:
             if change.after == "cold" and change.name in self._models and await self._unload(change.name):
-                _log.info("%s is unloaded: nobody means it", change.name)
+                _log.info("%s is unloaded, for it is cold: %s", change.name, change.why)
 
     async def aclose(self) -> None:
         """End what goes on. Safe to repeat."""
@@ -369,6 +372,11 @@ class ServiceRegistry:
         if self._indexed is self._cards and not self.trouble:
             return now - self._tried >= EARLY * spec.hot.renew_seconds
         return now - self._tried >= min(AGAIN_SECONDS, EARLY * spec.hot.renew_seconds)
+
+
+async def unloaded(engine: Engine | None) -> bool:
+    """Unload a local model unless it has requests; whether it was loaded and is no more."""
+    return isinstance(engine, LocalEngine) and engine.status.pid is not None and await engine.unload()
 
 
 def _rules(spec: RegistrySpec) -> Rules:

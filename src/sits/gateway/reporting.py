@@ -90,6 +90,14 @@ class Reporting:
         if self._carrier.ready:
             self._say(whole=True)
 
+    def present(self) -> list[str]:
+        """The others who are there."""
+        return [one.who for one in self.peers.rows()]
+
+    def fresh(self, who: str, late: float) -> bool:
+        """Whether what one of them says, and comes so many seconds after it was said by two clocks, is of now."""
+        return self._of_now(who, late, self._clock())
+
     def measure(self, registry: Registry) -> None:
         """Bring the metrics up to date."""
         registry.peers.value = len(self.peers)

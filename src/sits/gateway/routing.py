@@ -6,6 +6,7 @@ Put together here, started after the service stands and ended before what it use
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pathlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,8 +19,9 @@ from sits.dialects.intake import unreadable
 from sits.dialects.wanted import READ
 from sits.engines.base import Engine
 from sits.gateway.embedding import Embedder
+from sits.gateway.feedback_afar import Afar
+from sits.gateway.feedback_pages import TALLIES, FeedbackPages, Given
 from sits.gateway.feedback_pages import TOPIC as FEEDBACK
-from sits.gateway.feedback_pages import FeedbackPages, Given
 from sits.gateway.fitting import Chunks, fit_in
 from sits.gateway.following import TOPIC, OverBus, Workers
 from sits.gateway.judging import Judging
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
     from sits.gateway.table import Table
 
 _log = logging.getLogger("sits.gateway")
-SAVE_SECONDS = 30.0
+SAVE_SECONDS = 5.0
+"""What was learned is kept as soon as there is something new, and not more often than so: a kill loses no more. It takes 10 us a
+route to write down."""
 READ_SECONDS = 5.0
 
 
@@ -86,7 +90,13 @@ class Routing:
         self.recorder = Recorder(data, service.redactor, service.loop)
         self._plugging = plugging
         self.vitals = VitalsWatch(
-            service.standing.states, engine_for, clock=perf_counter, wall=service.wall, chance=chance, told=self._health
+            service.standing.states,
+            engine_for,
+            clock=perf_counter,
+            wall=service.wall,
+            chance=chance,
+            told=self._health,
+            redact=service.redactor.text,
         )
         self.tokens = Tokens()
         service.fits, service.tokens = self._fit, self.tokens
@@ -96,13 +106,29 @@ class Routing:
         )
         service.judging = self.judging
         service.before_drain.append(self.judging.aclose)
-        self._feedback = FeedbackPages(self.outcomes, self._brothers, noted=self._noted, judges=self.judging.status)
-        self.topics: dict[str, Topic] = {FEEDBACK: self._feedback.here}
+        self._feedback = FeedbackPages(
+            self.outcomes, self._brothers, noted=self._noted, judges=self.judging.status, worker=process
+        )
+        self.topics: dict[str, Topic] = {FEEDBACK: self._feedback.here, TALLIES: self._feedback.tallies}
         self._workers = Workers()
-        carrier = OverBus(connect, service.wall) if connect is not None else self._workers
-        self.reporting = Reporting(service.standing, self.outcomes, carrier, process, loop=service.loop, clock=perf_counter)
+        bus = OverBus(connect, service.wall) if connect is not None else None
+        self.reporting = Reporting(
+            service.standing, self.outcomes, bus or self._workers, process, loop=service.loop, clock=perf_counter
+        )
+        if bus is not None:
+            afar = Afar(
+                process,
+                self._feedback.answer,
+                peers=self.reporting.present,
+                fresh=self.reporting.fresh,
+                steady=bus.steady,
+                wall=service.wall,
+            )
+            self._feedback.others = afar
+            bus.beside.append(afar.run)
         self.streams: dict[str, Stream] = {TOPIC: self._workers.follow}
         self._save_at = 0.0
+        self._saving = asyncio.Lock()
         service.understanding, service.outcomes = self.understanding, self.outcomes
         service.standing.vitals = self.vitals
 
@@ -153,7 +179,7 @@ class Routing:
         self.vitals.tick(now)
         self.reporting.tick(now)
         self.outcomes.tick(now)
-        if now >= self._save_at and self.outcomes.any:
+        if now >= self._save_at and self.outcomes.unsaved and not self._saving.locked():
             self._save_at = now + SAVE_SECONDS
             self._service.caches.behind(self._save(), must=True)
 
@@ -173,6 +199,9 @@ class Routing:
         for level in (registry.target_running, registry.target_waiting, registry.target_kv, registry.target_memory_free):
             level.children.clear()
         registry.target_sick.children.clear()
+        registry.target_health_unknown.children.clear()
+        for outcome, count in self.vitals.answers.items():
+            registry.prometheus_answers.series(outcome).value = count
         for row in targets:
             registry.target_asked.series(row.target, "ok").value = row.asked - row.failed
             registry.target_asked.series(row.target, "failed").value = row.failed
@@ -185,6 +214,7 @@ class Routing:
             registry.target_memory_free.series(name).value = free
         for verdict in health:
             registry.target_sick.series(verdict.target).value = int(verdict.sick)
+            registry.target_health_unknown.series(verdict.target).value = int(verdict.unknown)
 
     async def aclose(self) -> None:
         """End all of it; what was learned is kept."""
@@ -197,7 +227,8 @@ class Routing:
         await self.understanding.aclose()
 
     async def _save(self) -> None:
-        await self.outcomes.save(self._store)
+        async with self._saving:  # Nothing older may be written over it.
+            await self.outcomes.save(self._store)
 
     def _health(self, change: HealthChange) -> None:
         self._tell("health", {"target": change.target, "sick": change.sick, "why": change.reason})

@@ -17,7 +17,6 @@ import msgspec
 
 from sits.engines.base import Deadlines, Engine, Headers, Outgoing
 from sits.engines.local.aside import aside
-from sits.engines.local.engine import LocalEngine
 from sits.engines.local.hosting import OWN
 from sits.gateway.strangers import may
 from sits.inner.errors import Code, SitsError
@@ -46,7 +45,7 @@ PATIENCE = Deadlines(headers=600.0, first_token=600.0, total=600.0)
 class Substituting:
     """Makes the choice. `want` is run aside from requests; whoever runs it ends it."""
 
-    __slots__ = ("_engine", "_shelf", "_sleep", "_wanted", "current", "trouble")
+    __slots__ = ("_asking", "_engine", "_shelf", "_sleep", "_wanted", "current", "trouble")
 
     def __init__(
         self,
@@ -56,6 +55,8 @@ class Substituting:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`engine` is asked for the engine of `embedding_model` each time it is needed. `sleep` is for tests."""
+        self._asking = 0
+        """Choices for which embeddings are asked for just now."""
         self._engine = engine
         self._shelf = Shelf(data / "substitutes" / "embeddings.bin", EMBEDDER)
         self._sleep = sleep
@@ -63,6 +64,10 @@ class Substituting:
         self.current: Substitutes = NOBODY
         self.trouble = ""
         """Why there is no choice, if there should be one."""
+
+    def engines(self) -> list[Engine]:
+        """The engines that are to be kept for this: while it is chosen, and no longer."""
+        return [self._engine()] if self._asking else []
 
     async def want(self, snapshot: Snapshot) -> None:
         """Choose for this configuration; given up as soon as another one is wanted. Tries until it has succeeded."""
@@ -93,11 +98,12 @@ class Substituting:
         vectors = await aside(lambda: self._shelf.take(texts), "substitutes")
         missing = [text for text in texts if text not in vectors]
         if missing:
-            engine = self._engine()
-            vectors |= dict(zip(missing, await embed(engine, missing), strict=True))
+            self._asking += 1
+            try:
+                vectors |= dict(zip(missing, await embed(self._engine(), missing), strict=True))
+            finally:
+                self._asking -= 1
             await aside(lambda: self._shelf.keep(vectors), "substitutes")
-            if MODEL not in snapshot.models and isinstance(engine, LocalEngine):
-                await engine.unload()  # Nobody else asks it.
         return await aside(lambda: choose(snapshot, vectors), "substitutes")
 
 

@@ -16,6 +16,8 @@ from sits.engines.base import Engine
 from sits.engines.vitals import Vitals
 from sits.gateway.vitals_queries import HealthChange, HealthRow, Questions, Verdicts
 from sits.gateway.vitals_servers import Servers, VitalsRow
+from sits.gateway.vitals_troubles import Outcome
+from sits.gateway.vitals_words import Redact, figure
 from sits.resources.vitals import HealthSpec, VitalsSpec, filled, variables
 from sits.routing.policies.state import TargetState
 from sits.routing.target import Target
@@ -39,7 +41,8 @@ class VitalsWatch:
     """Of one process. `tick` is called by its owner several times a second; `aclose` ends everything that is under way.
 
     `states` is looked into whenever a server tells something; `engine_of` makes an engine for a base URL; `told` hears of every
-    model that Prometheus says is sick, or well again; `chance` gives numbers from 0 to 1.
+    model that Prometheus says is sick, or well again; `chance` gives numbers from 0 to 1; `redact` masks what no label may
+    show.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class VitalsWatch:
         wall: Callable[[], float],
         chance: Callable[[], float],
         told: Callable[[HealthChange], None] | None = None,
+        redact: Redact = str,
     ) -> None:
         self.free: dict[str, float] = {}
         """By target, the share of accelerator memory that is free; who is not in it does not say."""
@@ -64,7 +68,7 @@ class VitalsWatch:
         self._told = told
         self._servers = Servers(states, engine_of, clock=clock, chance=chance)
         self._questions = Questions(engine_of, clock=clock, chance=chance)
-        self._verdicts = Verdicts()
+        self._verdicts = Verdicts(redact)
         self._memory: dict[str, str] = {}
         """Target -> its memory query."""
         self._memory_trouble: dict[str, str] = {}
@@ -73,6 +77,11 @@ class VitalsWatch:
     def vitals(self) -> Mapping[str, Vitals]:
         """By target, what its server said last; nothing that is too old."""
         return self._servers.vitals
+
+    @property
+    def answers(self) -> Mapping[Outcome, int]:
+        """Questions to Prometheus since the start, by what came of them."""
+        return self._questions.troubles.counts
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -162,7 +171,7 @@ class VitalsWatch:
             if values and 0.0 <= max(values) <= 1.0:
                 free[name] = 1.0 - max(values)
             elif values:
-                self._memory_trouble[name] = f"memoryQuery: {max(values):g} is no share"
+                self._memory_trouble[name] = f"memoryQuery: {figure(max(values))} is no share"
         self.free = free
 
     # Pages

@@ -13,8 +13,10 @@ from urllib.parse import quote
 import msgspec
 
 from sits.engines.base import Engine
-from sits.engines.vitals import query_values
+from sits.engines.vitals import query_series
 from sits.gateway.ending import end
+from sits.gateway.vitals_troubles import Outcome, Troubles
+from sits.gateway.vitals_words import Labels, Redact, figure, shown, which
 from sits.inner.errors import Code, SitsError
 from sits.resilience.breakers.outliers import most
 from sits.resilience.pressure.asking import get
@@ -33,10 +35,11 @@ class Judge:
     A change of mind takes `forSeconds` without an answer that speaks against it.
     """
 
-    __slots__ = ("_spec", "_turning", "reason", "sick", "since", "values")
+    __slots__ = ("_redact", "_spec", "_turning", "reason", "sick", "since", "values")
 
-    def __init__(self, spec: HealthSpec) -> None:
+    def __init__(self, spec: HealthSpec, redact: Redact = str) -> None:
         self._spec = spec
+        self._redact = redact
         self._turning: float | None = None
         self.sick = False
         self.reason = ""
@@ -44,10 +47,10 @@ class Judge:
         """When it became sick, or well again."""
         self.values: Sequence[float] = ()
 
-    def look(self, values: Sequence[float], now: float) -> bool:
-        """Take an answer (empty: no data); whether that changed the verdict."""
+    def look(self, values: Sequence[float], now: float, labels: Sequence[Labels] = ()) -> bool:
+        """Take an answer (empty: no data), and whose its values are; whether that changed the verdict."""
         self.values = values
-        reason = self._unwell(values)
+        reason = self._unwell(values, labels)
         if reason is None or bool(reason) == self.sick:
             self._turning = None
             if reason:
@@ -69,22 +72,24 @@ class Judge:
         self.sick, self.reason, self.since, self._turning = bool(reason), reason, now, None
         return True
 
-    def _unwell(self, values: Sequence[float]) -> str | None:
+    def _unwell(self, values: Sequence[float], labels: Sequence[Labels]) -> str | None:
         """Why it is unwell by these values; empty when it is well, None when they say nothing."""
         spec = self._spec
         if not values:
             return {"keep": None, "healthy": "", "unhealthy": "its query has no value"}[spec.on_no_data]
-        if spec.above is not None and max(values) > spec.above:
-            return f"{max(values):g} is above {spec.above:g}"
-        if spec.below is not None and min(values) < spec.below:
-            return f"{min(values):g} is below {spec.below:g}"
+        if spec.above is not None and (worst := max(values)) > spec.above:
+            beyond = sum(value > spec.above for value in values)
+            return f"{figure(worst)} is above {spec.above:g}{which(worst, values, labels, beyond, self._redact)}"
+        if spec.below is not None and (worst := min(values)) < spec.below:
+            beyond = sum(value < spec.below for value in values)
+            return f"{figure(worst)} is below {spec.below:g}{which(worst, values, labels, beyond, self._redact)}"
         return ""
 
 
 class Question:
     """A query and what came of it last."""
 
-    __slots__ = ("answered", "answers", "due", "every", "news", "task", "text", "trouble", "values")
+    __slots__ = ("answered", "answers", "due", "every", "labels", "news", "task", "text", "trouble", "values")
 
     def __init__(self, text: str, every: float, due: float) -> None:
         self.text = text
@@ -92,6 +97,8 @@ class Question:
         self.due = due
         self.task: asyncio.Task[None] | None = None
         self.values: tuple[float, ...] = ()
+        self.labels: tuple[Labels, ...] = ()
+        """Of each value."""
         self.answered: float | None = None
         """When it was answered last; None when that is too long ago, or never was."""
         self.answers = 0
@@ -106,12 +113,13 @@ class Question:
     def elsewhere(self, due: float) -> Question:
         """The same for another server. What the one before said last counts on for as long as if it had fallen silent."""
         made = Question(self.text, self.every, due)
-        made.values, made.answered, made.answers, made.news = self.values, self.answered, self.answers, self.news
+        made.values, made.labels, made.news = self.values, self.labels, self.news
+        made.answered, made.answers = self.answered, self.answers
         return made
 
     def forget(self) -> None:
         """What was answered last counts no more."""
-        self.answered, self.values, self.news = None, (), True
+        self.answered, self.values, self.labels, self.news = None, (), (), True
 
 
 class Questions:
@@ -119,6 +127,7 @@ class Questions:
 
     def __init__(self, engine_of: Callable[[str], Engine], *, clock: Callable[[], float], chance: Callable[[], float]) -> None:
         self.asked: dict[str, Question] = {}
+        self.troubles = Troubles()
         self._engine_of = engine_of
         self._clock = clock
         self._chance = chance
@@ -145,9 +154,11 @@ class Questions:
             found.every, found.due = every, min(found.due, now + every)
             if trouble:
                 found.trouble = trouble
+        self.troubles.retain(self.asked)
 
     def _move(self, prometheus: str | None, now: float) -> None:
         """Another server is to be asked, or none: then nothing counts that was answered."""
+        self.troubles.forget()
         before = self.asked
         self.asked = {text: one.elsewhere(now + self._chance()) for text, one in before.items()}
         for one in self.asked.values() if prometheus is None else ():
@@ -175,18 +186,25 @@ class Questions:
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
     async def _ask(self, engine: Engine, one: Question) -> None:
+        outcome: Outcome = "failed"
         try:
             status, body = await get(engine, f"/api/v1/query?query={quote(one.text, safe='')}")
             # A query that cannot be read is answered with 400 or 422, and the reason as JSON.
             if status not in (200, 400, 422):
                 raise SitsError(Code.UPSTREAM_ERROR, f"GET /api/v1/query was answered with {status}")
-            one.values = query_values(body)
+            outcome = "refused"
+            found = query_series(body)
+            outcome = "answered"
+            one.values, one.labels = tuple(series.value for series in found), tuple(series.labels for series in found)
             one.answered, one.news, one.trouble = self._clock(), True, ""
             one.answers += 1
         except SitsError as error:
             one.trouble = error.message
+            if error.code is Code.UPSTREAM_BROKEN:
+                outcome = "failed"  # Whatever has answered there, it is no Prometheus.
         finally:
             one.task = None
+        self.troubles.heard(one.text, outcome, one.trouble, self._clock())
 
     def _drop(self, texts: Iterable[str]) -> None:
         for text in list(texts):
@@ -227,11 +245,13 @@ class HealthRow(msgspec.Struct, frozen=True):
     out: bool
     """Whether it is left alone: not all that are sick may be."""
     reason: str
-    values: tuple[float, ...]
-    """The last ones, ten at the most."""
+    values: tuple[float | str, ...]
+    """The last ones, ten at the most; `+Inf` and `-Inf` as Prometheus writes them."""
     query: str
     answers: int
     """To the query, so far."""
+    unknown: bool
+    """Whether no answer to the query counts, so that it counts as well for want of one."""
     since_seconds: float
     """Since the verdict changed."""
     trouble: str
@@ -240,7 +260,8 @@ class HealthRow(msgspec.Struct, frozen=True):
 class Verdicts:
     """Every model with a health query: whether it is sick, and who of the sick is left alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Redact = str) -> None:
+        self._redact = redact
         self.sick: frozenset[str] = frozenset()
         """Whom to leave alone: of each route no more than breakers may leave out, those first who are sick longest."""
         self.reasons: dict[str, str] = {}
@@ -262,7 +283,7 @@ class Verdicts:
         for name, (spec, question) in specs.items():
             old = before.get(name)
             same = old is not None and old[1] == spec and old[2].text == question.text
-            judge = old[0] if old is not None and same else Judge(spec)
+            judge = old[0] if old is not None and same else Judge(spec, self._redact)
             if not same:
                 judge.since = now
             self._judges[name] = (judge, spec, question)
@@ -284,7 +305,7 @@ class Verdicts:
             if not question.news and not (silent and judge.sick):
                 continue  # No bad verdict stands without an answer that counts, whatever became of the question.
             seen.add(question)
-            if judge.forget(now) if silent else judge.look(question.values, now):
+            if judge.forget(now) if silent else judge.look(question.values, now, question.labels):
                 reason = judge.reason or (SILENT if silent else "")
                 changes.append(HealthChange(name, judge.sick, reason, question.text, wall))
         for question in seen:
@@ -307,9 +328,10 @@ class Verdicts:
                 sick=judge.sick,
                 out=name in self.sick,
                 reason=judge.reason,
-                values=tuple(judge.values[:10]),
+                values=tuple(map(shown, judge.values[:10])),
                 query=question.text,
                 answers=question.answers,
+                unknown=question.answered is None,
                 since_seconds=round(now - judge.since, 3),
                 trouble=question.trouble,
             )

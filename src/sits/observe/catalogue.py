@@ -148,6 +148,19 @@ METRICS: tuple[Metric, ...] = (
         merge="min",
     ),
     Metric("sits_target_sick", "gauge", "1 while a target's health query says that it is not well.", ("target",), merge="max"),
+    Metric(
+        "sits_target_health_unknown",
+        "gauge",
+        "1 while no answer to a target's health query counts, so that sits_target_sick is 0 for want of one.",
+        ("target",),
+        merge="max",
+    ),
+    Metric(
+        "sits_prometheus_answers_total",
+        "counter",
+        "Health and memory queries to Prometheus, by what came of them: answered, refused, failed.",
+        ("outcome",),
+    ),
     Metric("sits_peers", "gauge", "Processes of this service that tell this one what they see of targets.", merge="max"),
     Metric(
         "sits_reports_total", "counter", "Reports on targets among the processes of this service: said, heard, lost.", ("way",)

@@ -247,6 +247,8 @@ class Registry:
         self.target_kv = self._gauges("sits_target_kv_ratio")
         self.target_memory_free = self._gauges("sits_target_memory_free_ratio")
         self.target_sick = self._gauges("sits_target_sick")
+        self.target_health_unknown = self._gauges("sits_target_health_unknown")
+        self.prometheus_answers = self._counters("sits_prometheus_answers_total")
         self.peers = self._gauges("sits_peers").series()
         self.reports = self._counters("sits_reports_total")
         self.rungs = self._counters("sits_rungs_total")

@@ -7,7 +7,7 @@ import vitals_pages as pages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sits.engines.vitals import SERVERS, Vitals, default_path, query_values, vitals_of
+from sits.engines.vitals import SERVERS, Series, Vitals, default_path, query_series, query_values, vitals_of
 from sits.engines.vitals.servers import MOST_REQUESTS
 from sits.inner.errors import Code, SitsError
 
@@ -142,6 +142,13 @@ def test_parts_are_added_and_the_fullest_share_counts_wherever_the_page_ends(
 
 def answered(kind: str, found: str) -> bytes:
     return f'{{"status": "success", "data": {{"resultType": "{kind}", "result": {found}}}}}'.encode()
+
+
+def test_a_series_has_its_labels_and_what_is_no_label_is_left_out() -> None:
+    found = (
+        '[{"metric": {"i": "a", "模": "型"}, "value": [1, "1"]}, {"metric": {"i": 3}, "value": [1, "2"]}, {"value": [1, "3"]}]'
+    )
+    assert query_series(answered("vector", found)) == (Series(1.0, {"i": "a", "模": "型"}), Series(2.0), Series(3.0))
 
 
 @pytest.mark.parametrize(

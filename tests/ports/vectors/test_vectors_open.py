@@ -18,6 +18,18 @@ from sits.ports.vectors.checks import X, Y, names, refusal
 from sits.ports.vectors.memory import MemoryVectors
 
 
+def test_what_milvus_needs_writes_no_lines_of_its_own_and_a_verbosity_that_is_set_stays() -> None:
+    look = (
+        "import os, logging, sits.ports.vectors.milvus; names = ('pymilvus', 'pymilvus.milvus_client', 'pymilvus.bulk_writer');"
+        "loggers = [logging.getLogger(name) for name in names];"
+        "print(os.environ['GRPC_VERBOSITY'], [one.handlers for one in loggers], [one.propagate for one in loggers])"
+    )
+    plain = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    for environment, verbosity in ((plain, "NONE"), ({**plain, "GRPC_VERBOSITY": "ERROR"}, "ERROR")):
+        done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, env=environment, timeout=60)
+        assert (done.stdout, done.stderr) == (f"{verbosity} [[], [], []] [True, True, True]\n", "")
+
+
 def opened(address: str, data: Path, **more: object) -> str:
     """The name of what was opened, closed again."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pressure_rig import holding, pressure, target
 
@@ -69,10 +70,24 @@ def test_nothing_is_in_force_until_a_policy_acts_and_nothing_after() -> None:
         world.told
         == list(world.pressures.changes)
         == [
-            PressureChange("shed", True, "queue", 11, 10.0, 1002.0),
-            PressureChange("shed", False, "queue", 5, 10.0, 1005.0),
+            PressureChange("shed", True, "queue", 11, 10.0, 1002.0, "shed"),
+            PressureChange("shed", False, "queue", 5, 10.0, 1005.0, "shed"),
         ]
     )
+
+
+def test_a_change_is_logged_once_and_by_the_name_that_people_gave_the_policy(caplog: pytest.LogCaptureFixture) -> None:
+    world, named = World(), pressure("pressure-2de11af0")
+    world.take(msgspec.structs.replace(named, spec=msgspec.structs.replace(named.spec, policy="显存紧张")), pressure("shed"))
+    world.at(0.0, queue=11)
+    world.at(1.0, queue=5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "pressure pressure-2de11af0 (显存紧张) acts: queue is 11 (10)",
+        "pressure shed acts: queue is 11 (10)",
+        "pressure pressure-2de11af0 (显存紧张) is over: queue is 5 (9)",
+        "pressure shed is over: queue is 5 (9)",
+    ]
+    assert [change.policy for change in world.told] == ["显存紧张", "shed"] * 2
 
 
 def test_a_policy_with_routes_is_about_these_only_and_others_add_to_it() -> None:

@@ -110,6 +110,14 @@ def test_who_is_asked_for_by_name_is_not_cold_whatever_queries_mean() -> None:
     assert grades.tick(DAY + 1) == [Change("idle", "cold", "warm", "it is asked for again")]
 
 
+def test_a_service_that_nobody_asked_for_is_not_said_to_be_asked_for_again() -> None:
+    grades = graded("idle")
+    grades.asked({"idle": 0.1}, DAY)
+    assert [change.after for change in grades.tick(DAY)] == ["cold"]
+    said = "it is not known any more to be cold: no query at all in 24 h"
+    assert grades.tick(3 * DAY) == [Change("idle", "cold", "warm", said)]
+
+
 def test_a_counter_that_began_anew_is_no_negative_rate() -> None:
     grades = graded("a")
     flow(grades, "a", 10.0, 0.0, 5)

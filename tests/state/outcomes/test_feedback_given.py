@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outcomes_kit import decide, declared
 
-from sits.gateway.feedback_pages import FeedbackPages, Given
+from sits.gateway.feedback_pages import TOPIC, FeedbackPages, Given
 from sits.gateway.pages import Visit
 from sits.gateway.wire import Request
 from sits.inner.errors import Code, SitsError
@@ -74,7 +74,8 @@ class _Others:
 
     async def ask(self, question: str) -> tuple[list[bytes], int]:
         self.asked.append(question)
-        return [other(question.partition(" ")[2]) for other in self.others], 0
+        topic, _, rest = question.partition(" ")
+        return [other(rest) for other in self.others if topic == TOPIC], 0
 
 
 def visit(body: bytes, key: KeyIdentity | None) -> Visit:

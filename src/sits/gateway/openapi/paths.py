@@ -258,11 +258,16 @@ PAGED = (
     ),
     Paged(
         "POST", "/v1/feedback", "giveFeedback", "inference", "Say how good an answer was.", "key", "FeedbackTaken",
-        own={400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,), 409: (Code.CONFLICT,)}, request="Feedback",
-        examples={"thumbs": routing.FEEDBACK},
+        own={
+            400: (Code.INVALID_REQUEST,), 404: (Code.NOT_FOUND,), 409: (Code.CONFLICT,),
+            503: (Code.OVERLOADED, Code.STATE_UNAVAILABLE),
+        },
+        request="Feedback", examples={"thumbs": routing.FEEDBACK},
     ),
     Paged(
-        "GET", "/v1/admin/learning", "showLearning", "operations", "What routes learned, of this worker.", "admin", "Learning",
+        "GET", "/v1/admin/learning", "showLearning", "operations",
+        "What routes learned, as the worker that answers has it, and what all workers of its machine counted.",
+        "admin", "Learning",
     ),
     Paged(
         "GET", "/v1/admin/plugins", "listPlugins", "operations", "Every plugin of this worker, and how its calls go.", "admin",

@@ -102,6 +102,7 @@ def _acted() -> Schema:
             "value": nullable(NUMBER),
             "threshold": NUMBER,
             "at": NUMBER,
+            "policy": said(FILLED, "In the words of whoever wrote it."),
         }
     )
 

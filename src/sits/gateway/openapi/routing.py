@@ -76,6 +76,9 @@ def schemas() -> dict[str, Schema]:
         "PluginList": plugins(),
         "Learning": record(
             {
+                "worker": said(STRING, "The process whose figures these are."),
+                "workers": said(listed(STRING), "Those of this machine whose `tally` is in the `together` of each route."),
+                "silent": said(COUNT, "Further ones that did not answer in time."),
                 "trouble": STRING,
                 "room": said(record({"held": COUNT, "most": COUNT}), "Decisions that are known of, and how many may be."),
                 "lost": said(COUNT, "Outcomes that other processes were not told, or that came from them too fast."),

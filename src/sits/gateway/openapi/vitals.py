@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from sits.gateway.openapi.shapes import BOOLEAN, COUNT, FILLED, NUMBER, STRING, Schema, listed, nullable, one_of, record, said
 
+VALUE: Schema = {"anyOf": [NUMBER, one_of(("+Inf", "-Inf"))]}
+"""As Prometheus writes them: JSON knows no infinity."""
+
 
 def schemas() -> dict[str, Schema]:
     """Of the page of vital signs."""
@@ -40,9 +43,10 @@ def schemas() -> dict[str, Schema]:
             "sick": BOOLEAN,
             "out": said(BOOLEAN, "Whether it is left alone: not all that are sick may be."),
             "reason": STRING,
-            "values": said(listed(NUMBER), "Of the last answer, ten at the most."),
+            "values": said(listed(VALUE), "Of the last answer, ten at the most."),
             "query": FILLED,
             "answers": COUNT,
+            "unknown": said(BOOLEAN, "Whether no answer counts, so that it counts as well for want of one."),
             "since_seconds": said(NUMBER, "Since the verdict changed."),
             "trouble": STRING,
         }

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
+
+# Its core writes lines of its own to stderr, which is a log of JSON, for what calls raise anyway; read when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 import msgspec
@@ -48,6 +53,15 @@ _EF = 128
 _NO_COLLECTION, _NOT_LOADED = 100, 101
 """Milvus's codes."""
 _DIGEST = 32
+_KEEPALIVE = {"grpc.keepalive_time_ms": 330_000, "grpc.keepalive_permit_without_calls": False}
+"""Servers of gRPC end connections that are pinged more often than every 5 minutes, or while there is no call, where nobody told
+them otherwise (grpc.github.io/grpc/core/md_doc_keepalive.html); pymilvus pings every 10 s. Each call has its own timeout."""
+
+for _name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer"):
+    # Each has a handler of its own that writes plain text to stderr; its lines are to go where all others do.
+    _logger = logging.getLogger(_name)
+    _logger.handlers.clear()
+    _logger.propagate = True
 
 T = TypeVar("T")
 
@@ -209,7 +223,7 @@ class MilvusVectors:
     def _connected(self) -> MilvusClient:
         with self._connecting:
             if self._client is None:
-                self._client = MilvusClient(self._uri, token=self._token, timeout=self._timeout)
+                self._client = MilvusClient(self._uri, token=self._token, timeout=self._timeout, grpc_options=_KEEPALIVE)
             return self._client
 
     def _make(self, client: MilvusClient, collection: str, dimension: int) -> None:

@@ -41,6 +41,8 @@ class PressureChange(msgspec.Struct, frozen=True):
     threshold: float
     at: float
     """Unix seconds."""
+    policy: str = ""
+    """In the words of whoever wrote it."""
 
 
 class PressureRow(msgspec.Struct, frozen=True):
@@ -212,10 +214,12 @@ class Pressures:
     def _happened(self, name: str, policy: _Policy) -> None:
         watch, trigger = policy.watch, policy.resource.spec.trigger
         policy.since = self._wall()
-        change = PressureChange(name, watch.acting, trigger.metric, watch.value, watch.threshold, policy.since)
+        words = policy.resource.spec.policy or name
+        change = PressureChange(name, watch.acting, trigger.metric, watch.value, watch.threshold, policy.since, words)
         self.changes.append(change)
         word, figure = ("acts", watch.threshold) if watch.acting else ("is over", watch.release)
-        _log.warning("pressure %s %s: %s is %.4g (%.4g)", name, word, trigger.metric, watch.value, figure)
+        called = name if words == name else f"{name} ({words})"
+        _log.warning("pressure %s %s: %s is %.4g (%.4g)", called, word, trigger.metric, watch.value, figure)
         if self._told is not None:
             self._told(change)
 

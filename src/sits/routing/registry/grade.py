@@ -160,8 +160,18 @@ class Grades:
             nearest = "no query came near" if best <= -1 else f"the nearest query had {best:.2f}"
             return "cold", f"{nearest} in {rules.cold_seconds / 3600:g} h"
         if row.grade == "cold":
-            return "warm", f"a query with {best:.2f} came" if best >= rules.cold_cosine else "it is asked for again"
+            return "warm", self._warmed(row, best, looked, now)
         return "warm", f"{qps:.0f} requests a second"
+
+    def _warmed(self, row: _Row, best: float, looked: bool, now: float) -> str:
+        """Why one that was cold is so no more."""
+        if best >= self.rules.cold_cosine:
+            return f"a query with {best:.2f} came"
+        if not self._quiet(row, now):
+            return "it is asked for again"
+        return "it is not known any more to be cold" + (
+            "" if looked else f": no query at all in {self.rules.cold_seconds / 3600:g} h"
+        )
 
     def _qps(self, row: _Row, now: float) -> float:
         readings, rules = row.readings, self.rules

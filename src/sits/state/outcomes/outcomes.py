@@ -112,6 +112,11 @@ class Outcomes:
         """Whether a route learns."""
         return bool(self._routes)
 
+    @property
+    def unsaved(self) -> bool:
+        """Whether something was learned that is not kept."""
+        return any(held.learner.outcomes != held.saved for held in self._routes.values())
+
     def declare(self, routes: Mapping[str, Declared]) -> None:
         """The routes that learn, by name, now. One that is declared as before goes on; another one starts with what was kept."""
         before, self._routes = self._routes, {}
