@@ -22,7 +22,7 @@ APART = 192
 """Bytes that something has at the most to be taken for what is wanted."""
 END = 112
 """Bytes of each end where nothing is apart."""
-FEW = 16
+FEW = 10
 """Bytes up to which a line or a sentence says nothing: a greeting, thanks, a bracket."""
 LOOKED = 768
 """Characters of each end that are looked at."""
@@ -31,6 +31,8 @@ SIGNS = 0.06
 _LINES = re.compile(r"(\n\s*)")
 _SENTENCE = re.compile(r".+?(?:[。!?!?;]+[\"'”’」)]*|\.(?=\s)|\n+|$)", re.DOTALL)
 _SIGN = re.compile(r"[{}()\[\]=<>_;#*/\\|+\"`$&]")
+_OPENS = re.compile(r"\s*(?:import \w|from \S+ import|#include|#!|package \w|using \w|<\?)")
+"""How programs begin, before they have signs."""
 _SPACE = re.compile(r"\s")
 
 
@@ -63,15 +65,15 @@ def _apart(lines: Sequence[str]) -> str:
         size = _size(line)
         if size <= FEW:
             continue
-        if size > APART or _program(line):
+        if size > APART or _OPENS.match(line):
             return ""
-        beside = between.count("\n") > 1 or _size(following) > APART or _program(following)
+        beside = _size(following) > APART or (not _program(line) and (between.count("\n") > 1 or _program(following)))
         return line.strip() if beside else ""
     return ""
 
 
 def _program(text: str) -> bool:
-    return len(_SIGN.findall(text)) > SIGNS * len(text)
+    return len(_SIGN.findall(text)) > SIGNS * len(text) or _OPENS.match(text) is not None
 
 
 def _said(sentences: Sequence[str], *, backwards: bool = False) -> str:
