@@ -98,6 +98,7 @@ def test_a_gateway_is_well_until_a_route_names_what_is_not_there(tmp_path: pathl
         (plugins / "mood.py").unlink()
         found = eventually(lambda: one if (one := asked(served.url)).exit_code else None)
         as_json = json.loads(asked(served.url, "--json").stdout)
+    assert as_json["intent"] == {"state": "none", "unwell": "", "making": "", "declared": 0, "in_force": 0}
     *_, line = found.stdout.splitlines()
     where = f"{config}/a.yaml:8:50 spec.scores[0].name"
     said = f"plugins: {where}: score mood is not there, the route goes on without it"

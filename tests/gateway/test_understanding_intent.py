@@ -164,9 +164,9 @@ def test_what_one_worker_fitted_the_others_read(house: House, monkeypatch: pytes
     fitted: list[Any] = []
     fit = building.fit_apart
 
-    async def counted(task: Any) -> bytes:
+    async def counted(task: Any, told: Any) -> bytes:
         fitted.append(task)
-        return await fit(task)
+        return await fit(task, told)
 
     monkeypatch.setattr(building, "fit_apart", counted)
 
@@ -370,5 +370,77 @@ def test_the_real_model_reads_english_and_chinese(tmp_path: Path) -> None:
             await node.aclose()
             await engine.aclose()
             await models.aclose()
+
+    story(play)
+
+
+def test_a_change_says_how_far_it_is_and_by_what_requests_are_read_meanwhile(house: House) -> None:
+    async def play() -> None:
+        house.server.hold = asyncio.Event()
+        node = house.node()
+        assert (node.making(), node.brief()["state"]) == ("", "none")
+        node.apply(ENGLISH)
+        await until(lambda: node.status()["state"] == "quick" and node.status()["embedded"]["of"] > 0)
+        assert node.making() == "0 of 16 examples embedded; the quick stage reads alone"
+        house.server.hold.set()
+        await ready(node)
+        house.server.hold = asyncio.Event()
+        node.apply(BOTH)
+        await until(lambda: node.status()["embedded"]["of"] > 0)
+        assert "of 20 examples embedded; requests are read by the 2 domains before" in node.making()
+        house.server.hold.set()
+        await ready(node)
+        assert node.brief() == {"state": "ready", "unwell": "", "making": "", "declared": 2, "in_force": 2}
+        await node.aclose()
+
+    story(play)
+
+
+def test_a_text_is_embedded_once_for_its_verdict_and_its_nearest_examples(house: House) -> None:
+    async def play() -> None:
+        node = house.node()
+        node.apply(BOTH)
+        await ready(node)
+        before = len(house.server.texts)
+        # No domain has a Chinese example: the quick stage says nothing.
+        text = "房东不退押金怎么办"
+        assert (await node.read(chat(text), "chat", 10.0)).stage == "deep"
+        assert len(await node.nearest(text, 3)) == 3
+        assert house.server.texts[before:] == [text]
+        await node.aclose()
+
+    story(play)
+
+
+def test_a_model_that_hangs_from_the_start_is_told_though_another_reason_is_older(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        now = [100.0]
+        house.server.fault = SitsError(Code.UPSTREAM_ERROR, "no model here")
+        house.server.hold = asyncio.Event()
+        house.server.hold.set()
+
+        def hang() -> None:
+            house.server.fault, house.server.hold = None, asyncio.Event()
+
+        house.again = hang
+        node = house.node(clock=lambda: now[0])
+        with caplog.at_level("INFO", logger="sits.intent"):
+            node.apply(BOTH)
+            await until(lambda: house.slept != [])
+            await until(lambda: any(pulse._asked for pulse in node._pulses.values()))
+            assert node.unwell() == "no model here"
+            now[0] += 2.0
+            node.tick()
+            assert node.brief()["unwell"] == node.status()["trouble"] == "multilingual-e5-small has not answered for 2.0 s"
+            assert house.server.hold is not None
+            house.server.hold.set()
+            await ready(node)
+            node.tick()
+        said = "the domains that are declared cannot be put in force yet"
+        lines = [record.getMessage() for record in caplog.records if said in record.getMessage()]
+        assert (node.unwell(), lines) == ("", [f"{said}: no model here", f"that is mended: {said}"])
+        await node.aclose()
 
     story(play)

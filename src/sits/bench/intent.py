@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sits.bench import BenchError, Outcome, Plan, intent_less
+from sits.bench import BenchError, Outcome, Plan, intent_less, intent_long
 from sits.bench.environment import environment, load_before
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.page import Page, Section, Table, number
@@ -75,6 +75,8 @@ def run(plan: Plan) -> Outcome:
     clocked = _clocked(made, test, quick, deep)
     figures = [*_quality(made, test, found), *_speed(found, clocked), *_stages(found, len(made.domains))]
     figures += _near(test, vectors, seen, found)
+    plan.say("intent: long prompts")
+    figures += intent_long.figures(made, test, quick, deep)
     plan.say("intent: one language, and few examples")
     figures += intent_less.figures(known, vectors, tuning)
     if not plan.quick:

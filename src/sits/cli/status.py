@@ -35,6 +35,8 @@ def status(as_json: bool, config_only: bool, url: str, key: str | None) -> None:
         others = [f"plugins: {line}" for line in found["plugins"]["problems"]]
         if found["cluster"] is not None and found["cluster"]["trouble"]:
             others.append(f"cluster: the bus is not heard: {found['cluster']['trouble']}")
+        if found["intent"]["unwell"]:
+            others.append(f"intent: requests are not read as is declared: {found['intent']['unwell']}")
         found["unwell"] = {"models": unwell, "others": others}
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
@@ -117,6 +119,8 @@ def _show(found: Mapping[str, Any], unwell: Mapping[str, Sequence[str]] | None, 
         line = f"  {name:<32} {model['engine']:<10} {how}"
         words = unwell.get(name) if unwell is not None else None
         click.echo(f"{line}  {click.style('; '.join(words), fg='yellow')}" if words else line.rstrip())
+    if unwell is not None and found["intent"]["making"]:
+        click.echo(f"intent: {found['intent']['making']}")
     for line in others:
         click.secho(line, fg="yellow")
     if config["error"]:

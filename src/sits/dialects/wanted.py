@@ -57,50 +57,51 @@ _text = msgspec.json.Decoder(str).decode
 _WRONG = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def wanted(body: bytes, operation: Operation) -> str | None:
-    """The first `READ` characters of what the user said last; None where that is no text. 1.5 us for a short chat."""
+def wanted(body: bytes, operation: Operation, most: int | None = READ) -> str | None:
+    """The first `most` characters of what the user said last, all of it with None; None where that is no text. 1.5 us for a short
+    chat."""
     try:
         held: msgspec.Raw = getattr(_body(body), _KEYS[operation])
         if held is ABSENT:
             return None
         begin = memoryview(held)[0]
         if begin == _TEXT:
-            return _shortened(_text(held))
+            return _shortened(_text(held), most)
         if begin != _ARRAY:
             return None
         rows = _list(held)
     except _WRONG:
         return None
     if operation in ("completions", "embeddings"):
-        return _said(rows[0]) if rows else None
-    return _of_turns(rows)
+        return _said(rows[0], most) if rows else None
+    return _of_turns(rows, most)
 
 
-def _of_turns(rows: Sequence[msgspec.Raw]) -> str | None:
+def _of_turns(rows: Sequence[msgspec.Raw], most: int | None) -> str | None:
     for row in reversed(rows[-TURNS:]):
         try:
             turn = _turn(row)
         except _WRONG:
             continue  # Not one of this dialect: its server will say so.
         if turn.role == "user" and turn.content is not ABSENT:
-            found = _said(turn.content)
+            found = _said(turn.content, most)
             if found is not None:
                 return found
     return None
 
 
-def _said(content: msgspec.Raw) -> str | None:
+def _said(content: msgspec.Raw, most: int | None) -> str | None:
     """The text of a turn's content, or of a prompt: a string, or parts of which some are text."""
     begin = memoryview(content)[0]
     try:
         if begin == _TEXT:
-            return _shortened(_text(content))
-        return _shortened(_joined(_list(content))) if begin == _ARRAY else None
+            return _shortened(_text(content), most)
+        return _shortened(_joined(_list(content), most), most) if begin == _ARRAY else None
     except _WRONG:
         return None
 
 
-def _joined(parts: Sequence[msgspec.Raw]) -> str:
+def _joined(parts: Sequence[msgspec.Raw], most: int | None) -> str:
     found: list[str] = []
     length = 0
     for part in parts[:PARTS]:
@@ -108,7 +109,7 @@ def _joined(parts: Sequence[msgspec.Raw]) -> str:
         if text:
             found.append(text)
             length += len(text)
-            if length >= READ:
+            if most is not None and length >= most:
                 break
     return "\n".join(found)
 
@@ -123,5 +124,5 @@ def _of_part(part: msgspec.Raw) -> str | None:
     return found.text if found.type in _TEXTS else None
 
 
-def _shortened(text: str) -> str | None:
-    return text.strip()[:READ] or None
+def _shortened(text: str, most: int | None) -> str | None:
+    return text.strip()[:most] or None

@@ -95,6 +95,7 @@ class Admin:
             },
             "cluster": self._cluster(),
             "plugins": node.plugging.brief(),
+            "intent": node.routing.understanding.brief(),
             "reports": node.routing.reporting.status(),
             "auth": table.authenticator.asks,
             "models": {name: self._model(name) for name in sorted(snapshot.models)},

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sits.dialects.intake import unreadable
-from sits.dialects.wanted import READ
 from sits.engines.base import Engine
 from sits.gateway.embedding import Embedder
 from sits.gateway.feedback_afar import Afar
@@ -177,6 +176,7 @@ class Routing:
     def tick(self, now: float) -> None:
         """Ten times a second: what time alone brings."""
         self.vitals.tick(now)
+        self.understanding.tick()
         self.reporting.tick(now)
         self.outcomes.tick(now)
         if now >= self._save_at and self.outcomes.unsaved and not self._saving.locked():
@@ -192,6 +192,7 @@ class Routing:
         registry = self._service.registry
         self._plugging.measure(registry)
         registry.estimates.value = self.tokens.estimates
+        registry.intent_unwell.value = int(bool(self.understanding.unwell()))
         registry.trace_rows_dropped.value = self.recorder.dropped
         self.reporting.measure(registry)
         targets, health = self.vitals.rows()
@@ -261,7 +262,7 @@ class Routing:
     async def _read(self, visit: Visit) -> Answer:
         """POST /v1/admin/intent: how a text would be read, and the examples that are nearest to it."""
         try:
-            text = _said(visit.request.body).text.strip()[:READ]
+            text = _said(visit.request.body).text.strip()
         except msgspec.DecodeError as error:
             raise unreadable(error) from error
         if not text:

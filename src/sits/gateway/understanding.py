@@ -31,6 +31,7 @@ from sits.ports.vectors import Vectors
 from sits.resources.domains import Domain
 from sits.resources.problem import did_you_mean, quoted
 from sits.resources.snapshot import Snapshot
+from sits.routing.intent.cut import cut
 from sits.routing.intent.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -78,14 +79,15 @@ class Understanding:
         "_counted",
         "_data",
         "_domains",
+        "_embedded",
         "_embedder",
         "_embedder_of",
+        "_fitted",
         "_index",
         "_kept",
         "_measured",
         "_nearest",
         "_patience",
-        "_progress",
         "_pulses",
         "_quick",
         "_reader",
@@ -93,6 +95,7 @@ class Understanding:
         "_standing",
         "_state",
         "_task",
+        "_told",
         "_tuned",
         "_used",
         "_vectors",
@@ -137,8 +140,10 @@ class Understanding:
         self._quick: WordLlama | None = None
         self._reader: Reader | None = None
         self._built: Built | None = None
-        self._progress = (0, 0)
-        """How many examples are embedded, of those to come into force, and how many there are."""
+        self._embedded = self._fitted = (0, 0)
+        """How many examples are embedded, of those to come into force, and how many there are; likewise heads."""
+        self._told = False
+        """Whether the log has it that something is wrong."""
         self._measured = ""
         """The weights whose embeddings have another size than those that are kept."""
         self._standing = ""
@@ -173,14 +178,14 @@ class Understanding:
         reader = self._reader
         if reader is None:
             return NOTHING
-        text = wanted(body, operation)
+        text = wanted(body, operation, None)
         return NOTHING if text is None else reader.look(text)
 
     async def read(self, body: bytes, operation: Operation, seconds: float) -> Verdict:
         """The verdict on a request, in `seconds` at the most: what the quick stage says stands where the deep one has not said
         anything by then. Awaits nothing but a future of the loop; raises nothing."""
         reader = self._reader
-        text = wanted(body, operation) if reader is not None else None
+        text = wanted(body, operation, None) if reader is not None else None
         if reader is None or text is None:
             return NOTHING
         found = reader.read(text, seconds)
@@ -196,8 +201,12 @@ class Understanding:
         asked = self._asked
         if self._nearest is None or not self._kept or asked is None or self._patience is None:
             raise SitsError(Code.NOT_FOUND, f"there are no examples to compare with: {self.trouble or self._state}")
-        rows = await self._patience.within(lambda: asked([text]), NEAREST_SECONDS)
-        row = self._built.intent.levelled(text, rows[0]) if self._built is not None else rows[0]
+        text = cut(text)
+        # Whoever had it read just now has it embedded.
+        row = self._reader.row(text) if self._reader is not None else None
+        if row is None:
+            row = (await self._patience.within(lambda: asked([text]), NEAREST_SECONDS))[0]
+        row = self._built.intent.levelled(text, row) if self._built is not None else row
         return await self._nearest.near(row, k)
 
     def engines(self) -> list[Engine]:
@@ -210,18 +219,70 @@ class Understanding:
         built, declared = self._built, sorted(self._domains)
         return {
             "state": self._state,
-            "trouble": self.trouble or self._silence() or self._tuned,
+            "trouble": self.unwell() or self._tuned,
+            "making": self.making(),
             "resting": self._resting(),
             "declared": declared,
             "domains": list(built.intent.domains) if built is not None else declared if self._state == "quick" else [],
             "embedder": self._embedder_status(),
             "examples": len(built.material.examples) if built is not None else 0,
-            "embedded": {"done": self._progress[0], "of": self._progress[1]},
+            "embedded": {"done": self._embedded[0], "of": self._embedded[1]},
             "index": built.index if built is not None else None,
             "indexed": self._kept,
             "verdicts": self._counts(),
             "tuning": msgspec.to_builtins(built.intent.tuning) if built is not None else None,
         }
+
+    def unwell(self) -> str:
+        """Why requests are not read as is declared; empty where all is well. That a call hangs comes before what went wrong with
+        one before."""
+        if not self.trouble:
+            return self._silence()
+        now = self._clock()
+        return next((said for pulse in self._pulses.values() if (said := pulse.hangs(now))), self.trouble)
+
+    def making(self) -> str:
+        """How far what is being made is, and by what requests are read meanwhile; empty where nothing is."""
+        making = self._task is not None and not self._task.done() and not self._in_force
+        if not making or not self._domains:
+            return ""
+        (done, of), (heads, of_heads) = self._embedded, self._fitted
+        if of_heads:
+            said = f"fitting head {min(heads + 1, of_heads)} of {of_heads}"
+        elif of and done == of:
+            said = "waiting for the fit"
+        else:
+            said = f"{done:,} of {of:,} examples embedded" if of else "reading what is declared"
+        built = self._built
+        if built is not None:
+            return f"{said}; requests are read by the {len(built.intent.domains)} domains before"
+        return f"{said}; the quick stage reads alone" if self.active else f"{said}; nothing is read yet"
+
+    def brief(self) -> dict[str, Any]:
+        """The same in short, for the page of all that is in force."""
+        built = self._built
+        return {
+            "state": self._state,
+            "unwell": self.unwell(),
+            "making": self.making(),
+            "declared": len(self._domains),
+            "in_force": len(built.intent.domains) if built is not None else 0,
+        }
+
+    def tick(self) -> None:
+        """What time alone brings: a word in the log where a model says nothing and nobody waits for it. Costs next to nothing
+        where no domain is declared."""
+        if not self._domains or self._told or self._in_force:
+            return
+        said = self._silence()
+        if said:
+            self._told = True
+            _log.warning("the domains that are declared cannot be put in force yet: %s", said)
+
+    @property
+    def _in_force(self) -> bool:
+        """Whether requests are read by what is declared."""
+        return self._state == "ready"
 
     async def aclose(self) -> None:
         """End what is under way; whoever waits has the quick verdict. Safe to repeat."""
@@ -243,7 +304,8 @@ class Understanding:
             self._task.cancel()
         self.trouble = ""
         self._state = "building" if domains else "none"
-        self._progress = (0, 0)
+        self._embedded = self._fitted = (0, 0)
+        self._told = False
         self._task = asyncio.get_running_loop().create_task(self._follow(domains, self._task), name="understanding")
 
     async def _follow(self, domains: Mapping[str, Domain], before: asyncio.Task[None] | None) -> None:
@@ -253,7 +315,7 @@ class Understanding:
         if not domains:
             await self._take(None, None, None, None)
             return
-        await self._until_done(lambda: self._make(domains), "domains cannot be read by")
+        await self._until_done(lambda: self._make(domains), "the domains that are declared cannot be put in force yet")
         if self._built is not None and self._state == "ready":
             built = self._built
             await self._until_done(lambda: self._keep(built), "the index of examples is not up to date")
@@ -267,7 +329,9 @@ class Understanding:
                 self.trouble = error.message
                 if self._state == "building":
                     self._state = "failed"
-                _log.error("%s: %s", said, error.message)
+                if not self._told:
+                    self._told = True
+                    _log.error("%s: %s", said, error.message)
                 if error.code is Code.UNSUPPORTED:
                     return
             except Exception as error:
@@ -275,9 +339,14 @@ class Understanding:
                 self.trouble = f"a defect: {error!r}"
                 if self._state == "building":
                     self._state = "failed"
-                _log.error("a defect: %s", said, exc_info=error)
+                if not self._told:
+                    self._told = True
+                    _log.error("a defect: %s", said, exc_info=error)
             else:
                 self.trouble = ""
+                if self._told:
+                    self._told = False
+                    _log.info("that is mended: %s", said)
                 return
             await self._sleep(AGAIN_SECONDS[min(tried, len(AGAIN_SECONDS) - 1)])
             tried += 1
@@ -312,9 +381,21 @@ class Understanding:
                 await self._take(Reader(await build_quick(given, quick, tuning), quick, None), None, None, None)
                 self._state, self._standing = "quick", given.digest
             size = DIMENSION if embedder.built_in else await self._measure(embedder)
-            embed = watched(steady(embedder.name, embedder.embed, size), pulse, self._clock)
+            embed = watched(steady(embedder.name, embedder.embed, size), pulse, self._clock, quiet=True)
             shelf, each = shelf_of(self._data, embedder, size), BATCH if anew else EACH
-            made = build(given, quick, embed, shelf, tuning, self._index, self._tell, anew=anew, tuned=found.own, each=each)
+            made = build(
+                given,
+                quick,
+                embed,
+                shelf,
+                tuning,
+                self._index,
+                self._tell,
+                anew=anew,
+                tuned=found.own,
+                each=each,
+                fitting=self._tell_fitted,
+            )
             built = await made
         self._tell(len(set(given.texts)), len(set(given.texts)))
         asked = laid(steady(embedder.name, embedder.embed, size, self._change), built.seat)
@@ -333,7 +414,10 @@ class Understanding:
         return self._pulses.setdefault(embedder.weights, Pulse(embedder.name, self._chance))
 
     def _tell(self, done: int, of: int) -> None:
-        self._progress = done, of
+        self._embedded = done, of
+
+    def _tell_fitted(self, done: int, of: int) -> None:
+        self._fitted = done, of
 
     async def _keep(self, built: Built) -> None:
         from sits.state.intent.nearest import Nearest
@@ -364,7 +448,7 @@ class Understanding:
     async def _measure(self, embedder: Embedder) -> int:
         from sits.state.intent.patience import watched
 
-        ask = watched(embedder.embed, self._pulse(embedder), self._clock)
+        ask = watched(embedder.embed, self._pulse(embedder), self._clock, quiet=True)
         return int((await ask([PROBE])).shape[1])
 
     def _change(self) -> None:

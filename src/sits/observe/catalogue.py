@@ -126,6 +126,14 @@ METRICS: tuple[Metric, ...] = (
         merge="max",
     ),
     Metric(
+        "sits_intent_unwell",
+        "gauge",
+        "1 while requests are not read as the Domains declare, in some worker: the embedding model fails or says nothing, or "
+        "what reads cannot be made. `/v1/admin/intent` says why.",
+        (),
+        merge="max",
+    ),
+    Metric(
         "sits_target_asked_total",
         "counter",
         "How often a target was asked for its vital signs: ok, failed.",

@@ -241,6 +241,7 @@ class Registry:
         self.plugin_troubles = self._counters("sits_plugin_troubles_total")
         self.plugin_fenced = self._gauges("sits_plugin_fenced")
         self.plugin_problem = self._gauges("sits_plugin_problem")
+        self.intent_unwell = self._gauges("sits_intent_unwell").series()
         self.target_asked = self._counters("sits_target_asked_total")
         self.target_running = self._gauges("sits_target_running")
         self.target_waiting = self._gauges("sits_target_waiting")

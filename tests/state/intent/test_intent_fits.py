@@ -155,3 +155,10 @@ def test_the_embeddings_that_come_along_are_those_of_the_model(tmp_path: Path) -
     rows = np.stack([np.frombuffer(found[text], "<f4") for text in some])
     assert np.abs(rows - open_e5(tmp_path).embed(some)).max() < 0.01
     assert len(some) > 10
+
+
+def test_a_process_of_its_own_says_how_far_it_is() -> None:
+    heard: list[tuple[int, int]] = []
+    asyncio.run(fit_apart(task(), lambda done, of: heard.append((done, of))))
+    assert heard[0][0] == 0
+    assert heard == [(at, heard[0][1]) for at in range(heard[0][1] + 1)]

@@ -114,3 +114,10 @@ def read_as_declared(intent: Intent, of: list[Query]) -> float:
         intent.deeply(text, tokens, np.frombuffer(found[text], "<f4")).domain for text, tokens in zip(texts, words, strict=True)
     ]
     return sum(one is not None for one in said) / len(said)
+
+
+def test_the_domains_that_are_shipped_are_listed_in_the_documentation() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "intent.md").read_text(encoding="utf-8")
+    listed = " and ".join([", ".join(f"`{name}`" for name in NAMES[:-1]), f"`{NAMES[-1]}`"])
+    assert f"Twelve domains come with the package: {listed}." in " ".join(text.split())
+    assert len(NAMES) == 12

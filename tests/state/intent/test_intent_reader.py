@@ -220,12 +220,36 @@ def test_closing_leaves_nobody_waiting() -> None:
     asyncio.run(story())
 
 
-def test_a_long_text_is_read_to_its_limit() -> None:
+def test_of_long_texts_what_is_wanted_is_read_and_known_again() -> None:
     async def story() -> None:
-        asked = Reader(intent(), Length(), Deep())
-        first = asked.read("甲" * 5000)
-        assert asked.read("甲" * 4000) is first
+        deep = Deep()
+        deep.go.set()
+        asked = Reader(intent(), Length(), deep)
+        found = asked.read("able to sue?\n\n" + "the goods are delivered. " * 200)
+        assert isinstance(found, Verdict)
+        assert (found.stage, deep.batches) == ("quick", [])
+        assert asked.read("able to sue?\n\n" + "another text altogether, and a long one; " * 100) == found
+        assert (asked.quick, asked.kept) == (1, 1)
         await asked.aclose()
+
+    asyncio.run(story())
+
+
+def test_what_would_come_too_late_is_not_waited_for_and_asked_behind_once_in_a_while() -> None:
+    async def story() -> None:
+        deep = Deep()
+        here = Clocked(deep)
+        first = waits(here.reader.read("abc", 5.0))
+        await deep.begun.wait()
+        here.now += 0.8
+        deep.go.set()
+        assert (await first).stage == "deep"
+        assert [type(here.reader.read(text, 0.1)) for text in ("abd", "abe")] == [Verdict, Verdict]
+        assert (await until_looked(here.reader, "abd")).stage == "deep"
+        assert (here.reader.shed, deep.batches, here.pulse.out) == (2, [["abc"], ["abd"]], False)
+        # It was quick by now, so it is waited for again.
+        assert (await waits(here.reader.read("abz", 0.1))).stage == "deep"
+        await here.reader.aclose()
 
     asyncio.run(story())
 
@@ -243,7 +267,8 @@ class Clocked:
 
     async def in_vain(self, text: str) -> Verdict:
         """Read by somebody who waits for as good as nothing, and who finds that it was for nothing."""
-        return await waits(self.reader.read(text, 0.0))
+        found = self.reader.read(text, 0.0)
+        return found if isinstance(found, Verdict) else await found
 
 
 async def settled() -> None:
@@ -345,6 +370,7 @@ def test_a_slow_model_is_never_left_alone_and_everything_it_says_is_kept() -> No
             assert (await until_looked(here.reader, text)).stage == "deep"
             deep.go.clear()
             assert not here.pulse.out
+            here.now += 1.0
         assert (here.reader.rested, deep.batches) == (0, [[text] for text in texts])
         await here.reader.aclose()
 

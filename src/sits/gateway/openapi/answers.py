@@ -301,6 +301,10 @@ def _status() -> Schema:
             "config": config,
             "cluster": said(nullable(_cluster()), "This gateway's part in its cluster; null where the bus is local."),
             "plugins": said(_plugins(), "Plugins of this worker: `/v1/admin/plugins` has all of them."),
+            "intent": said(
+                record({"state": STRING, "unwell": STRING, "making": STRING, "declared": COUNT, "in_force": COUNT}),
+                "Whether requests are read as the Domains declare: `unwell` says why not. `/v1/admin/intent` has all of it.",
+            ),
             "reports": said(_reports(), "What this process and the others of its service tell each other of targets."),
             "auth": said(BOOLEAN, "Whether a key is asked for."),
             "models": {"type": "object", "additionalProperties": model},

@@ -30,6 +30,7 @@ def schemas() -> dict[str, Schema]:
                 "state": one_of(("none", "building", "quick", "ready", "failed")),
                 "embedded": said(record({"done": COUNT, "of": COUNT}), "Examples whose embeddings are there."),
                 "trouble": STRING,
+                "making": said(STRING, "How far what is being made is, and by what requests are read meanwhile."),
                 "resting": said(
                     nullable(record({"why": STRING, "again_seconds": NUMBER})),
                     "Why the embedder is left alone, and in how many seconds it may be asked again. Quick verdicts stand.",

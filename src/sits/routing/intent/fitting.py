@@ -8,7 +8,7 @@ cross-validation on the examples themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -44,6 +44,10 @@ FEW = 150
 """Examples a domain, on average, from which the tuned figures are as good as those from the examples themselves."""
 MANY = 3000
 """Examples from which two folds do, and are made in time; so they are for the quick stage alone, which is soon replaced."""
+
+
+Told = Callable[[int, int], None]
+"""Hears how many there are, and of how many."""
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -106,13 +110,36 @@ def weigh(labels: Labels, shared: Flags, count: int) -> Matrix:
     return weights if own else np.ones(len(labels), dtype=np.float32)
 
 
-def fit_intent(domains: Sequence[str], least: Sequence[float | None], given: Known, tuning: Tuning, lean: float = 0.0) -> Intent:
+class Steps:
+    """How many heads are fitted, of how many."""
+
+    __slots__ = ("_told", "done", "of")
+
+    def __init__(self, of: int, told: Told) -> None:
+        self.done, self.of, self._told = 0, of, told
+        told(0, of)
+
+    def next(self) -> None:
+        """One more is."""
+        self.done += 1
+        self._told(self.done, self.of)
+
+
+def fit_intent(
+    domains: Sequence[str],
+    least: Sequence[float | None],
+    given: Known,
+    tuning: Tuning,
+    lean: float = 0.0,
+    told: Told = lambda done, of: None,
+) -> Intent:
     """Fit what there are examples for: both heads, or the quick one alone where they have no embeddings. `lean` is added to the
-    score of none.
+    score of none; `told` hears how many heads are fitted, those of cross-validation among them, and of how many.
 
     Raises:
         ValueError: as `fit`; no domain, or as many `least` as there are not domains.
     """
+    import numpy as np
 
     if not domains or len(least) != len(domains):
         raise ValueError("an intent has one domain at least, and a `least` for each")
@@ -126,23 +153,28 @@ def fit_intent(domains: Sequence[str], least: Sequence[float | None], given: Kno
     spoken = script.scripts([text for text, keep in zip(given.texts, kept, strict=True) if keep])
     count_folds = FOLDS if laid.embeddings is not None and len(labels) < MANY else 2
     fold = _spread(labels, spoken, count_folds) if 2 <= mean < FEW else None
-    scale = tuning.quick if fold is None else _recalibrated(laid, labels, fold, tuning, deep=False)
+    heads = 1 if laid.embeddings is None else 3 if any(laid.covered) and not all(laid.covered) else 2
+    steps = Steps(heads * (1 if fold is None else 1 + len(np.unique(fold))), told)
+    scale = tuning.quick if fold is None else _recalibrated(laid, labels, fold, tuning, steps, deep=False)
     tuning = msgspec.structs.replace(tuning, quick=_leant(scale, lean))
     products = laid.quick.products()
     quick = fit(laid.quick, laid.targets, tuning.quick_penalty, products, weights=laid.weights)
+    steps.next()
     of_none = float(laid.weights[labels == count].mean()) if (labels == count).any() else 1.0
     start = Intent(tuple(domains), tuple(least), quick, None, products[:0, :0], labels[:0], tuning, laid.covered, of_none=of_none)
     if laid.embeddings is None:
         return start
-    scale = tuning.deep if fold is None else _recalibrated(laid, labels, fold, tuning, deep=True)
+    scale = tuning.deep if fold is None else _recalibrated(laid, labels, fold, tuning, steps, deep=True)
     tuning = msgspec.structs.replace(tuning, deep=_leant(scale, lean))
     products = products_beside(laid.embeddings, products, laid.seen)
     seen = deep_seen(laid.embeddings, laid.quick, laid.seen)
     spreading = votes.spread_by(laid.embeddings, labels, count)
+    deep = fit(seen, laid.targets, tuning.deep_penalty, products, weights=laid.weights)
+    steps.next()
     return msgspec.structs.replace(
         start,
-        deep=fit(seen, laid.targets, tuning.deep_penalty, products, weights=laid.weights),
-        bare=_bare(laid, labels, fold, tuning, lean) if any(laid.covered) and not all(laid.covered) else None,
+        deep=deep,
+        bare=_bare(laid, labels, fold, tuning, lean, steps) if any(laid.covered) and not all(laid.covered) else None,
         examples=laid.embeddings if spreading is None else spreading.out(laid.embeddings),
         classes=labels,
         tuning=tuning,
@@ -196,17 +228,17 @@ def _spread(labels: Labels, spoken: Labels, count: int) -> Labels:
     return fold
 
 
-def _recalibrated(laid: Laid, labels: Labels, fold: Labels, tuning: Tuning, *, deep: bool) -> Scale:
+def _recalibrated(laid: Laid, labels: Labels, fold: Labels, tuning: Tuning, steps: Steps, *, deep: bool) -> Scale:
     """The scale of a stage, from scores of the examples by heads that were fitted without them."""
     products = laid.quick.products()
     if not deep:
-        scores = out_of_fold(products, laid.targets, tuning.quick_penalty, fold, weights=laid.weights)
+        scores = out_of_fold(products, laid.targets, tuning.quick_penalty, fold, weights=laid.weights, heard=steps.next)
         # Where the script is not read, it says nothing.
         read = laid.seen if laid.seen.any() else ~laid.seen
         return recalibrate(scores[read], labels[read], laid.weights[read], tuning.quick)
     assert laid.embeddings is not None
     products = products_beside(laid.embeddings, products, laid.seen)
-    scores = out_of_fold(products, laid.targets, tuning.deep_penalty, fold, weights=laid.weights)
+    scores = out_of_fold(products, laid.targets, tuning.deep_penalty, fold, weights=laid.weights, heard=steps.next)
     scores = scores + votes.out_of_fold(laid.embeddings, labels, laid.targets.shape[1], fold, laid.weights)
     return recalibrate(scores, labels, laid.weights, tuning.deep)
 
@@ -215,7 +247,7 @@ def _leant(scale: Scale, lean: float) -> Scale:
     return msgspec.structs.replace(scale, shift=scale.shift + lean)
 
 
-def _bare(laid: Laid, labels: Labels, fold: Labels | None, tuning: Tuning, lean: float) -> Bare:
+def _bare(laid: Laid, labels: Labels, fold: Labels | None, tuning: Tuning, lean: float, steps: Steps) -> Bare:
     """The head over embeddings alone, and its scale."""
     import numpy as np
 
@@ -224,8 +256,9 @@ def _bare(laid: Laid, labels: Labels, fold: Labels | None, tuning: Tuning, lean:
     alone = Seen(laid.embeddings, nothing, nothing, nothing.astype(np.float32))
     products, scale = laid.embeddings @ laid.embeddings.T, tuning.deep
     if fold is not None:
-        scores = out_of_fold(products, laid.targets, tuning.deep_penalty, fold, weights=laid.weights)
+        scores = out_of_fold(products, laid.targets, tuning.deep_penalty, fold, weights=laid.weights, heard=steps.next)
         scores = scores + votes.out_of_fold(laid.embeddings, labels, laid.targets.shape[1], fold, laid.weights)
         scale = _leant(recalibrate(scores, labels, laid.weights, scale), lean)
     head = fit(alone, laid.targets, tuning.deep_penalty, products, weights=laid.weights)
+    steps.next()
     return Bare(msgspec.structs.replace(head, weights=head.weights[: laid.embeddings.shape[1]]), scale)

@@ -8,6 +8,7 @@ and fitting holds it twice); no index is needed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -58,9 +59,15 @@ def fit(seen: Seen, targets: Matrix, penalty: float, products: Matrix, steps: in
 
 
 def out_of_fold(
-    products: Matrix, targets: Matrix, penalty: float, fold: Labels, steps: int = STEPS, weights: Matrix | None = None
+    products: Matrix,
+    targets: Matrix,
+    penalty: float,
+    fold: Labels,
+    steps: int = STEPS,
+    weights: Matrix | None = None,
+    heard: Callable[[], None] = lambda: None,
 ) -> Matrix:
-    """Scores of each example by a head that is fitted without its fold.
+    """Scores of each example by a head that is fitted without its fold. `heard` is called with each that is fitted.
 
     Raises:
         ValueError: as `fit`; there is one fold only.
@@ -73,6 +80,7 @@ def out_of_fold(
         weighing = None if weights is None else weights[~out]
         found = _solve(products[np.ix_(~out, ~out)], targets[~out], penalty, steps, weighing)
         scores[out] = products[np.ix_(out, ~out)] @ found.duals + found.bias
+        heard()
     return scores
 
 

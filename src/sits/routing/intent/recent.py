@@ -1,4 +1,4 @@
-"""Verdicts that were just given: for the same query, and for a long prompt that begins as another one did."""
+"""Verdicts that were just given: for the same query, and for a long prompt of which the same is read (`cut`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from collections import OrderedDict
 from blake3 import blake3
 
 from sits.routing.intent.verdict import Verdict
-
-LONG = 2000
-"""Characters from which a query is known by its beginning. A chat's turns share the beginning and add to the end; what comes
-after so much text is not read by the embeddings either (512 tokens)."""
 
 
 class Recent:
@@ -50,4 +46,4 @@ class Recent:
 
 
 def _key(text: str) -> bytes:
-    return blake3(text[:LONG].encode("utf-8", "surrogatepass")).digest(16)
+    return blake3(text.encode("utf-8", "surrogatepass")).digest(16)

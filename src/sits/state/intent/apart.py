@@ -2,14 +2,19 @@
 
     python -m sits.state.intent.apart
 
-reads a `Task` from its input and writes a `Fitted` to its output.
+reads a `Task` from its input and writes a `Fitted` to its output; to its error output, on a line each, how far it is (`STEP`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import subprocess
 import sys
+import threading
+from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -42,7 +47,15 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     """Whether `tuning` was made with other embeddings: of the deep stage it says nothing here."""
 
 
-async def fit_apart(task: Task) -> bytes:
+STEP = "fitted"
+"""How a line begins that tells how far it is."""
+LINES = 40
+"""Others that are kept, to say what went wrong."""
+Told = Callable[[int, int], None]
+"""Hears how many heads are fitted, and of how many."""
+
+
+async def fit_apart(task: Task, told: Told = lambda done, of: None) -> bytes:
     """What was fitted, as `fits.unpack` reads it. Ends the process when it is cancelled.
 
     Raises:
@@ -61,27 +74,62 @@ async def fit_apart(task: Task) -> bytes:
         )
     except OSError as error:
         raise SitsError(Code.INTERNAL, f"fitting could not be started: {error.strerror}") from error
+    loop = asyncio.get_running_loop()
     try:
-        found, said = await aside(lambda: process.communicate(given), "intent")
+        found, said = await aside(lambda: _talk(process, given, lambda done, of: _tell(loop, told, done, of)), "intent")
     finally:
         if process.poll() is None:
             process.kill()  # the thread that talks to it sees its end, and nothing is left of it
     if process.returncode != 0:
-        last = said.decode(errors="replace").strip().rpartition("\n")[2]
-        raise SitsError(Code.INTERNAL, f"fitting failed ({process.returncode}): {last[-300:]}")
+        raise SitsError(Code.INTERNAL, f"fitting failed ({process.returncode}): {said[-300:]}")
     return found
 
 
-def fit_task(task: Task) -> bytes:
+def _talk(process: subprocess.Popen[bytes], given: bytes, told: Told) -> tuple[bytes, str]:
+    """What it writes to its output, and the last line of what it says went wrong. Waits for its end."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    lines: deque[str] = deque([""], LINES)
+    errors = process.stderr
+
+    def hear() -> None:
+        for raw in errors:
+            line = raw.decode(errors="replace").strip()
+            words = line.split()
+            if len(words) == 3 and words[0] == STEP and words[1].isdigit() and words[2].isdigit():
+                told(int(words[1]), int(words[2]))
+            elif line:
+                lines.append(line)
+
+    thread = threading.Thread(target=hear, name="fitting", daemon=True)
+    thread.start()
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # where it has ended, its exit code says so
+        stdin.write(given)
+    found = process.stdout.read()
+    process.wait()
+    thread.join()
+    process.stdout.close()
+    errors.close()
+    return found, lines[-1]
+
+
+def _tell(loop: asyncio.AbstractEventLoop, told: Told, done: int, of: int) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody wants to know
+        loop.call_soon_threadsafe(told, done, of)
+
+
+def fit_task(task: Task, told: Told = lambda done, of: None) -> bytes:
     """Fit, here and now."""
     from sits.routing.intent.fitting import LEAN, fit_intent, known
     from sits.state.intent.anew import tuned
 
     given = known(task.texts, held(task.tokens), held(task.labels), held(task.shared), held(task.embeddings))
     tuning = tuned(given, len(task.domains), task.tuning) if task.anew else task.tuning
-    return pack(fit_intent(task.domains, task.least, given, tuning, LEAN if task.kinds else 0.0), held(task.left))
+    return pack(fit_intent(task.domains, task.least, given, tuning, LEAN if task.kinds else 0.0, told), held(task.left))
 
 
 if __name__ == "__main__":
     os.nice(GENTLE)
-    sys.stdout.buffer.write(fit_task(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Task)))
+    whole = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Task)
+    sys.stdout.buffer.write(fit_task(whole, lambda done, of: print(STEP, done, of, file=sys.stderr, flush=True)))

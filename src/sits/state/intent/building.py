@@ -116,11 +116,12 @@ async def build(
     anew: bool = False,
     tuned: bool = False,
     each: int = EACH,
+    fitting: Told = lambda done, of: None,
 ) -> Built:
     """The intent for this material. `index` as the count of examples says when not given. `told` hears how many examples are
-    embedded, `each` of them at a time. `anew`: `embed` is not the built-in model, so embeddings are laid where those of that one
-    lie; and unless `tuning` was made with it (`tuned`), of this only what is the quick stage's counts, and the rest is set from
-    the examples.
+    embedded, `each` of them at a time; `fitting` how many heads are fitted then, where this process does it. `anew`: `embed` is
+    not the built-in model, so embeddings are laid where those of that one lie; and unless `tuning` was made with it (`tuned`), of
+    this only what is the quick stage's counts, and the rest is set from the examples.
 
     Of several processes of a machine one fits, in a process of its own, and the others find it done.
 
@@ -138,7 +139,7 @@ async def build(
         with alone(fits.folder / "fit.lock") as ours:
             if ours and await aside(lambda: fits.take(name), "intent") is None:
                 task = await aside(lambda: _task(given, rows, quick, tuning, _index(given, index), anew and not tuned), "intent")
-                raw = await fit_apart(task)
+                raw = await fit_apart(task, fitting)
                 await aside(partial(fits.keep, name, raw), "intent")
         if not ours:
             await asyncio.sleep(WAIT_SECONDS)

@@ -17,6 +17,7 @@ import msgspec
 
 from sits.inner.errors import Code, SitsError
 from sits.resources.problem import did_you_mean, quoted
+from sits.routing.intent.cut import cut
 
 UNKNOWN = "unknown"
 """The one word for what is of no domain."""
@@ -161,7 +162,9 @@ def _read(lines: Iterable[bytes], file: str) -> list[tuple[int, Query]]:
         if wrong or isinstance(told, str):
             faults += [(number, one) for one in wrong]
         else:
-            found.append((number, _convert({key: value for key, value in told.items() if key in _KEYS}, Query)))
+            # Cut here, so that all who fit, tune and try read of a long one what a gateway does.
+            fields = {key: value for key, value in told.items() if key in _KEYS} | {"text": cut(told["text"])}
+            found.append((number, _convert(fields, Query)))
     _refuse(file, faults)
     return found
 

@@ -11,6 +11,7 @@ import msgspec
 from blake3 import blake3
 
 from sits.resources.domains import Domain, examples_of
+from sits.routing.intent.cut import cut
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,11 +75,11 @@ class Material(msgspec.Struct, frozen=True):
 
 def material(domains: Mapping[str, Domain]) -> Material:
     """What is declared, and the background. Who declares a text has the last word on it: an example wins over `unlike`, and over
-    the background."""
+    the background. Long ones are cut as queries are."""
     names = sorted(domains)
     found: dict[tuple[str, str | None], Example] = {}
     for name in names:
-        for text in examples_of(domains[name].spec):
+        for text in map(cut, examples_of(domains[name].spec)):
             found.setdefault((_plain(text), name), Example(text, name))
     taken = {plain for plain, _ in found}
     for example in _of_none(names, domains):
@@ -162,7 +163,7 @@ def kinds() -> tuple[Kind, ...]:
 def _of_none(names: Sequence[str], domains: Mapping[str, Domain]) -> Iterator[Example]:
     for name in names:
         for text in domains[name].spec.unlike:
-            yield Example(text, None)
+            yield Example(cut(text), None)
     for one in background():
         yield Example(one.text, None, declared=False)
     for kind in kinds():

@@ -30,8 +30,8 @@ TRY_SECONDS = 0.1
 """How long the question waits by which a model is tried that was left alone: long enough for one that is well again."""
 
 
-def watched(embed: Embed, pulse: Pulse, clock: Callable[[], float]) -> Embed:
-    """`embed`, with what comes of it told to `pulse`."""
+def watched(embed: Embed, pulse: Pulse, clock: Callable[[], float], *, quiet: bool = False) -> Embed:
+    """`embed`, with what comes of it told to `pulse`, and to the log unless who asks tells it (`quiet`)."""
 
     async def told(texts: Sequence[str]) -> Matrix:
         at = clock()
@@ -39,13 +39,13 @@ def watched(embed: Embed, pulse: Pulse, clock: Callable[[], float]) -> Embed:
         try:
             rows = await embed(texts)
         except SitsError as error:
-            if pulse.failed(error.message, now := clock(), at):
+            if pulse.failed(error.message, now := clock(), at) and not quiet:
                 _log.warning("%s", pulse.said(now))
             raise
         except BaseException:
             pulse.left()
             raise
-        if pulse.answered(clock(), at):
+        if pulse.answered(clock(), at) and not quiet:
             _log.info("%s answers again", pulse.name)
         return rows
 

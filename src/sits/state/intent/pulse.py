@@ -124,10 +124,12 @@ class Pulse:
         if self.out:
             wait = self.again_at - now
             when = f"in {wait:.1f} s at the soonest" if wait > 0 else "with the next query"
-            return f"{self.why}; it is left alone and asked again {when}"
-        if self._silent(now):
-            return f"{self.name} has not answered for {now - self._heard_at:.1f} s"
-        return self.why
+            return f"{self.why.rstrip(' .。')}; it is left alone and asked again {when}"
+        return self.hangs(now) or self.why
+
+    def hangs(self, now: float) -> str:
+        """That it says nothing to what it is asked now, for people; empty where it does."""
+        return f"{self.name} has not answered for {now - self._heard_at:.1f} s" if self._silent(now) else ""
 
     def error(self, now: float) -> SitsError:
         """What whoever needs it is told while it is left alone, or when its answer is not waited for because another one is to be

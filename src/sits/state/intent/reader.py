@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from sits.engines.local.aside import aside
 from sits.inner.errors import SitsError
+from sits.routing.intent.cut import cut
 from sits.routing.intent.intent import Intent
 from sits.routing.intent.recent import Recent
 from sits.routing.intent.verdict import Verdict
 from sits.routing.intent.votes import Vote
 from sits.state.cache.semantic.embedder import Embedder
 from sits.state.intent.embedders import BATCH, Embed
+from sits.state.intent.pace import Pace
 from sits.state.intent.patience import watched
 from sits.state.intent.pulse import Pulse
 
@@ -39,8 +41,6 @@ Votes = Callable[["Matrix"], "Awaitable[Sequence[Vote]]"]
 
 WAITING = 256
 """Queries that may wait for the deep stage; beyond, the quick verdict stands."""
-READ = 2000
-"""Characters of a query that are read."""
 LATE = 4
 """Batches that may still be answered after the model has been tried anew."""
 
@@ -55,9 +55,12 @@ class Reader:
         "_intent",
         "_last",
         "_late",
+        "_pace",
         "_pulse",
         "_quick",
         "_recent",
+        "_rows",
+        "_size",
         "_task",
         "_told",
         "_votes",
@@ -97,6 +100,11 @@ class Reader:
         self._late: list[asyncio.Task[None]] = []
         """Those that were asked before the model was tried anew."""
         self._told = ""
+        self._pace = Pace()
+        self._size = 0
+        """Bytes of what waits."""
+        self._rows: dict[str, Matrix] = {}
+        """Embeddings of the last batch."""
         self.quick = 0
         """Verdicts of the quick stage that stood."""
         self.asked = 0
@@ -110,7 +118,7 @@ class Reader:
 
     def look(self, text: str) -> Verdict | None:
         """The verdict that can be had at once: one that is kept, or a quick one that is sure enough; None where neither is."""
-        text = text[:READ]
+        text = cut(text)
         found = self._recent.get(text)
         if found is not None:
             self.kept += 1
@@ -127,7 +135,7 @@ class Reader:
     def read(self, text: str, seconds: float | None = None) -> Verdict | asyncio.Future[Verdict]:
         """The verdict, or a future that has it soon: in `seconds`, if they are given, since then the quick verdict stands. The
         future does not fail; cancelling it is safe."""
-        text = text[:READ]
+        text = cut(text)
         last, self._last = self._last, None
         if last is None or last[0] != text:
             found = self.look(text)
@@ -144,6 +152,13 @@ class Reader:
         if len(self._waiting) >= WAITING:
             self.shed += 1
             return verdict
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if seconds is not None and self._pace.seconds(self._size + size, now := self._clock()) > seconds:
+            # It would be waited for in vain.
+            self.shed += 1
+            if not self._waiting and (self._task is None or self._task.done()) and self._pace.again(now):
+                self._try(text, tokens, verdict)
+            return verdict
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Verdict] = loop.create_future()
         asked = text, tokens, verdict, future
@@ -151,14 +166,20 @@ class Reader:
             timer = loop.call_later(seconds, self._in_vain, asked)
             future.add_done_callback(lambda _: timer.cancel())
         self._waiting.append(asked)
+        self._size += size
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work(), name="intent")
         return future
+
+    def row(self, text: str) -> Matrix | None:
+        """The embedding of a text that was read just now, if the deep stage was asked about it."""
+        return self._rows.get(cut(text))
 
     async def aclose(self) -> None:
         """End what is under way; the quick verdicts of those that wait stand."""
         self._stand(self._waiting)
         self._waiting.clear()
+        self._size = 0
         tasks = [*self._late, *([self._task] if self._task is not None else [])]
         self._task, self._late = None, []
         for task in tasks:
@@ -182,6 +203,7 @@ class Reader:
         while batch or (self._waiting and self._task is own):
             if not batch:
                 taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+                self._size = _bytes(self._waiting)
                 batch = self._begun = [one for one in taken if not one[3].done()]
             try:
                 await self._batch(batch)
@@ -200,7 +222,15 @@ class Reader:
             return
         self.asked += len(batch)
         assert self._embed is not None, "without it nobody waits"
-        rows = await self._embed([one[0] for one in batch])
+        texts = [one[0] for one in batch]
+        self._pace.begin(_bytes(batch), self._clock())
+        try:
+            rows = await self._embed(texts)
+        except BaseException:
+            self._pace.left()
+            raise
+        self._pace.end(self._clock())
+        self._rows = dict(zip(texts, rows, strict=True))
         if self._votes is None:
             votes: Sequence[Sequence[Vote]] = [()] * len(rows)
         else:
@@ -231,9 +261,14 @@ class Reader:
             self._stand(self._begun)
             self._stand(self._waiting)
             self._waiting.clear()
+            self._size = 0
 
     def _stand(self, batch: Iterable[Asked]) -> None:
         for _, _, verdict, future in batch:
             if not future.done():
                 self.shed += 1
                 future.set_result(verdict)
+
+
+def _bytes(asked: Iterable[Asked]) -> int:
+    return sum(len(one[0].encode("utf-8", "surrogatepass")) for one in asked)
