@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from processes import children
 from sits.chaos.report import Report, exit_code, page
 from sits.chaos.runner import run
 from sits.chaos.world import Started
@@ -43,15 +44,10 @@ def without(name: str, *protection: str) -> Experiment:
     return msgspec.structs.replace(experiment, spec=msgspec.structs.replace(experiment.spec, config=config))
 
 
-def children() -> set[int]:
-    """Processes that this one has started and not ended."""
-    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
-
-
 def verdict_of(experiment: Experiment, **more: Any) -> Report:
-    before = children()
+    before = children().keys()
     report = asyncio.run(run(experiment, **more))
-    assert children() <= before, "everything that was started is ended"
+    assert children().keys() <= before, "everything that was started is ended"
     return report
 
 

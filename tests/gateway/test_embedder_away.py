@@ -4,7 +4,6 @@ is well again."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import pathlib
 import signal
@@ -32,6 +31,7 @@ from gateway_rig import Gateway, inside_loop, model, route, settings
 from gateway_wires import PATHS, WIRES, request
 
 from granted import Granted
+from processes import children
 from sits.engines.local.engine import LocalModels, local_engine
 from sits.engines.remote.address import parse_address
 from sits.engines.remote.connection import AnswerLimits
@@ -429,14 +429,7 @@ async def deep_again(node: Understanding, fresh: Iterator[str]) -> None:
 
 def hosts() -> list[int]:
     """The processes of models that this one started."""
-    found = []
-    for thread in pathlib.Path("/proc/self/task").iterdir():
-        # Threads and processes may end while they are looked at.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for pid in (thread / "children").read_text().split():
-                if "sits.engines.local" in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
-                    found.append(int(pid))
-    return found
+    return [pid for pid, command in children().items() if "sits.engines.local" in command]
 
 
 @inside_loop
