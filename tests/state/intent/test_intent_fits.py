@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -78,24 +79,36 @@ def test_a_process_that_fails_is_an_error_that_says_why() -> None:
     assert caught.value.code is Code.INTERNAL
 
 
-def test_whoever_is_cancelled_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("early", [True, False], ids=["while it is started", "while it works"])
+def test_whoever_is_cancelled_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatch, early: bool) -> None:
     started: list[subprocess.Popen[bytes]] = []
-    begun = threading.Event()
+    begun, go, works = threading.Event(), threading.Event(), threading.Event()
     sleeper = [sys.executable, "-c", "import sys, threading; sys.stdin.read(); threading.Event().wait()"]
-    popen = subprocess.Popen
+    popen, talk = subprocess.Popen, apart._talk
 
     def start(command: list[str], **more: object) -> subprocess.Popen[bytes]:
-        started.append(popen(sleeper, **more))  # type: ignore[call-overload]
         begun.set()
+        assert go.wait(60)
+        started.append(popen(sleeper, **more))  # type: ignore[call-overload]
         return started[0]
 
+    def talked(*given: Any) -> tuple[bytes, str]:
+        works.set()
+        return talk(*given)
+
     monkeypatch.setattr(apart.subprocess, "Popen", start)
+    monkeypatch.setattr(apart, "_talk", talked)
 
     async def play() -> None:
         fitting = asyncio.create_task(fit_apart(task()))
-        assert await asyncio.to_thread(begun.wait, 10)
+        assert await asyncio.to_thread(begun.wait, 60)
+        if not early:
+            go.set()
+            assert await asyncio.to_thread(works.wait, 60)
         fitting.cancel()
         await asyncio.gather(fitting, return_exceptions=True)
+        go.set()
+        assert await asyncio.to_thread(works.wait, 60)
 
     asyncio.run(play())
     assert started[0].wait(60) < 0

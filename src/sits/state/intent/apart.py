@@ -61,32 +61,57 @@ async def fit_apart(task: Task, told: Told = lambda done, of: None) -> bytes:
     Raises:
         SitsError: `internal_error`: the process could not be started, or did not end well.
     """
-    given = msgspec.msgpack.encode(task)
-    command = [sys.executable, "-m", "sits.state.intent.apart"]
-    # The modules are found as they are here, wherever that is. One thread: several would spin where requests want the cores.
-    around = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    loop = asyncio.get_running_loop()
+    fitting = _Fitting(msgspec.msgpack.encode(task), lambda done, of: _tell(loop, told, done, of))
     try:
-        process = await aside(
-            lambda: subprocess.Popen(  # noqa: S603 - our own module
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=around
-            ),
-            "intent",
-        )
+        code, found, said = await aside(fitting.run, "intent")
     except OSError as error:
         raise SitsError(Code.INTERNAL, f"fitting could not be started: {error.strerror}") from error
-    loop = asyncio.get_running_loop()
-    try:
-        found, said = await aside(lambda: _talk(process, given, lambda done, of: _tell(loop, told, done, of)), "intent")
     finally:
-        if process.poll() is None:
-            process.kill()  # the thread that talks to it sees its end, and nothing is left of it
-    if process.returncode != 0:
-        raise SitsError(Code.INTERNAL, f"fitting failed ({process.returncode}): {said[-300:]}")
+        fitting.end()
+    if code != 0:
+        raise SitsError(Code.INTERNAL, f"fitting failed ({code}): {said[-300:]}")
     return found
 
 
+class _Fitting:
+    """The process, of the thread that runs it; `end` may come from another thread at any time, also before the start."""
+
+    def __init__(self, given: bytes, told: Told) -> None:
+        self._given = given
+        self._told = told
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended = False
+
+    def run(self) -> tuple[int, bytes, str]:
+        """Its exit code, what it writes to its output, and the last line of what it says went wrong.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        command = [sys.executable, "-m", "sits.state.intent.apart"]
+        # The modules are found as they are here, wherever that is. One thread: several would spin where requests want the cores.
+        around = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=around
+        )
+        with process:
+            self._process = process
+            if self._ended:  # before it was there to be killed
+                process.kill()
+            found, said = _talk(process, self._given, self._told)
+        return process.returncode, found, said
+
+    def end(self) -> None:
+        """Nothing is wanted of it any more: the thread that talks to it sees its end, and nothing is left of it."""
+        self._ended = True
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.kill()
+
+
 def _talk(process: subprocess.Popen[bytes], given: bytes, told: Told) -> tuple[bytes, str]:
-    """What it writes to its output, and the last line of what it says went wrong. Waits for its end."""
+    """What it writes to its output, and the last line of what it says went wrong."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -107,10 +132,7 @@ def _talk(process: subprocess.Popen[bytes], given: bytes, told: Told) -> tuple[b
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # where it has ended, its exit code says so
         stdin.write(given)
     found = process.stdout.read()
-    process.wait()
     thread.join()
-    process.stdout.close()
-    errors.close()
     return found, lines[-1]
 
 
