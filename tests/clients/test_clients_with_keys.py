@@ -55,7 +55,7 @@ def new_key(data: Path, *arguments: str) -> str:
 
 
 def refuses(served: Served) -> bool:
-    return run("sitsctl", "status", url=served.url).returncode != 0
+    return run("sitsctl", "status", url=served.url).returncode == 1
 
 
 def ask(served: Served, key: str, model: str = "open") -> str | None:

@@ -287,7 +287,7 @@ async def test_why_nobody_may_answer_is_in_the_record(tmp_path: pathlib.Path) ->
 async def test_a_prompt_in_pieces_is_read_by_the_adapter_and_takes_no_time_of_our_own(
     tmp_path: pathlib.Path,
 ) -> None:
-    counted = {"source": llama2(), "normalises": "none", "longest": 4}
+    counted = {"source": llama2(), "normalises": "none", "longest": 4, "waitMs": 30_000}
     context = {"most": 900, "notes": 64, "services": {}, "stages": [{"kind": "reason"}], "oversize": "split"}
     slow = asyncio.Event()
     async with ScriptedServer([READ, slow, WIRE.answers("笔记"), AGAIN]) as server:

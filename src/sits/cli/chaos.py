@@ -36,7 +36,7 @@ def chaos() -> None:
 @click.option("--report", type=click.Path(dir_okay=False, path_type=pathlib.Path), help="Write a page of Markdown.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of everything that happens by chance.")
 @click.option("--url", help="A running gateway (`sits serve --chaos`) to try them on; for experiments without `config`.")
-@click.option("--key", envvar="SITS_KEY", help="An admin key of that gateway.")
+@click.option("--key", envvar="SITS_API_KEY", help="An admin key of that gateway; also by SITS_API_KEY.")
 @click.option(
     "--keep", type=click.Path(file_okay=False, path_type=pathlib.Path), help="A folder in which logs and configurations stay."
 )
