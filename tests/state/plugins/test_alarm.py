@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import re
 import signal
@@ -131,6 +132,27 @@ def test_a_call_that_others_have_held_up_is_not_cut():
     seen = Looks(0.0, 1)
     with contextlib.closing(SignalAlarm(seen)) as alarm:
         assert alarm.call(LIMIT, lambda: _busy(lambda: seen.looks >= 4) or "in time") == "in time"
+
+
+def test_who_watches_the_garbage_collection_is_not_cut_in_the_place_of_the_plugin():
+    """What is raised there gets no further, and is told of as a defect of whoever watches."""
+    seen, watched = Looks(1.0, 0), []
+
+    def watches(phase: str, info: dict[str, int]) -> None:
+        _busy_until(time.perf_counter() + 3 * LIMIT)
+        watched.append(phase)
+
+    def collects():
+        gc.collect()
+        _busy_until(time.perf_counter() + AMPLE)
+
+    gc.callbacks.append(watches)
+    try:
+        with contextlib.closing(SignalAlarm(seen)) as alarm, pytest.raises(Cut):
+            alarm.call(LIMIT, collects)
+    finally:
+        gc.callbacks.remove(watches)
+    assert watched[:2] == ["start", "stop"]
 
 
 @pytest.mark.parametrize(("signals", "ends"), [(1, "back"), (2, "cut")])
