@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 import uvloop
@@ -134,25 +135,79 @@ def test_a_call_that_others_have_held_up_is_not_cut():
         assert alarm.call(LIMIT, lambda: _busy(lambda: seen.looks >= 4) or "in time") == "in time"
 
 
-def test_who_watches_the_garbage_collection_is_not_cut_in_the_place_of_the_plugin():
-    """What is raised there gets no further, and is told of as a defect of whoever watches."""
-    seen, watched = Looks(1.0, 0), []
+class Dies:
+    """Says what happens while it is collected, and for how long that goes on."""
 
-    def watches(phase: str, info: dict[str, int]) -> None:
+    def __init__(self, at_last):
+        self.at_last, self.itself = at_last, self
+
+    def __del__(self):
+        self.at_last()
+
+
+class Referred:
+    """Collected by the garbage collection only."""
+
+    def __init__(self, at_last):
+        self.itself = self
+        weakref.finalize(self, at_last)
+
+
+class Watched:
+    """Collected at once, and whoever watches the garbage collection is busy."""
+
+    def __init__(self, at_last):
+        self.at_last = at_last
+        gc.callbacks.append(self.watches)
+
+    def watches(self, phase, info):
+        if phase == "stop":
+            self.at_last()
+            gc.callbacks.remove(self.watches)
+
+
+@pytest.fixture
+def swallowed(monkeypatch):
+    """What was raised where nothing gets out. Garbage of other tests is not collected in this one."""
+    gc.collect()
+    gc.freeze()
+    kinds = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda seen: kinds.append(seen.exc_type))
+    yield kinds
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("kind", [Dies, Referred, Watched])
+def test_who_cleans_up_is_not_cut_in_the_place_of_the_plugin(kind, swallowed):
+    seen, done = Looks(1.0, 0), []
+
+    def cleans():
         _busy_until(time.perf_counter() + 3 * LIMIT)
-        watched.append(phase)
+        done.append(True)
 
     def collects():
+        kind(cleans)
         gc.collect()
         _busy_until(time.perf_counter() + AMPLE)
 
-    gc.callbacks.append(watches)
-    try:
-        with contextlib.closing(SignalAlarm(seen)) as alarm, pytest.raises(Cut):
-            alarm.call(LIMIT, collects)
-    finally:
-        gc.callbacks.remove(watches)
-    assert watched[:2] == ["start", "stop"]
+    with contextlib.closing(SignalAlarm(seen)) as alarm, pytest.raises(Cut):
+        alarm.call(LIMIT, collects)
+    assert (done, swallowed) == ([True], [])
+
+
+@pytest.mark.parametrize("kind", [Dies, Referred])
+def test_cleaning_up_that_does_not_end_is_cut_as_well(kind, swallowed):
+    seen = Looks(1.0, 0)
+
+    def collects():
+        kind(spins)
+        gc.collect()
+        _busy_until(time.perf_counter() + AMPLE)
+
+    with contextlib.closing(SignalAlarm(seen)) as alarm, pytest.raises(Cut):
+        alarm.call(LIMIT, collects)
+    assert swallowed == [Cut]
+    assert seen.looks > MOST
 
 
 @pytest.mark.parametrize(("signals", "ends"), [(1, "back"), (2, "cut")])

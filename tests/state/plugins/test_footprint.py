@@ -20,7 +20,22 @@ from sits.routing.scheduling.checks import candidates_of, facts_of, made_for
 from sits.state.plugins.footprint import ProcessFootprint
 
 
-def fenced(keep, limits=None, size=8):
+class Switched(ProcessFootprint):
+    """Of a thread from which the processor was taken so often."""
+
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+
+    def turns(self):
+        return time.thread_time(), int(str(self.times))
+
+
+FEW, MANY = 3, 1_000_000
+"""A number that Python has in stock, and one that is an object of its own."""
+
+
+def fenced(keep, limits=None, size=8, footprint=None):
     class Mine(Score):
         name = "mine"
 
@@ -34,7 +49,7 @@ def fenced(keep, limits=None, size=8):
             return [float(self.calls % 97 + one.index) for one in candidates]
 
     candidates = candidates_of(size)
-    fence = Fence("score", "mine", time.perf_counter, limits or Limits(slow=1.0), footprint=ProcessFootprint())
+    fence = Fence("score", "mine", time.perf_counter, limits or Limits(slow=1.0), footprint=footprint or ProcessFootprint())
     mine = fenced_score(Mine, made_for(candidates, {}), fence)
     facts = facts_of(0)
     return fence, lambda: mine.score(facts, candidates), mine.plugin
@@ -48,18 +63,20 @@ def until_out(fence, call, most):
     return None
 
 
-def test_what_each_call_keeps_is_measured_to_the_block():
+@pytest.mark.parametrize("times", [FEW, MANY])
+def test_what_each_call_keeps_is_measured_to_the_block(times):
     """An object is a block of 64 bytes by our count; its place in the list that keeps it is eight more."""
     limits = Limits(troubles=10**9, slow=1.0, sampled_first=2000, all_bytes=1 << 60)
-    fence, call, _ = fenced(lambda mine: mine.kept.append(object()), limits)
+    fence, call, _ = fenced(lambda mine: mine.kept.append(object()), limits, footprint=Switched(times))
     for _ in range(2000):
         call()
     assert 64 <= fence._kept / fence._sampled <= 90
 
 
-def test_one_that_keeps_nothing_is_seen_to_keep_nothing():
+@pytest.mark.parametrize("times", [FEW, MANY])
+def test_one_that_keeps_nothing_is_seen_to_keep_nothing(times):
     limits = Limits(troubles=10**9, slow=1.0, sampled_first=2000, all_bytes=1 << 60)
-    fence, call, _ = fenced(lambda mine: None, limits)
+    fence, call, _ = fenced(lambda mine: None, limits, footprint=Switched(times))
     for _ in range(2000):
         call()
     assert abs(fence._kept / fence._sampled) < 16

@@ -49,14 +49,15 @@ def _looked(
     limits, footprint = fence.limits, fence.footprint
     untouched = Untouched(facts, candidates)
     others = footprint.others()
-    held = footprint.memory()
+    # A number is an object, too: what is kept from here on is kept alike in both looks.
+    bare = footprint.memory()
     nothing = fence.alarm.call(limits.hard, control, facts, candidates, *more)
-    noise = footprint.memory() - held
+    noise = footprint.memory() - bare
     del nothing
     said: Any = None
     failed = False
-    held = footprint.memory()
     turns = footprint.turns()
+    held = footprint.memory()
     begun = fence.clock()
     try:
         said = fence.alarm.call(limits.hard, function, facts, candidates, *more)

@@ -12,6 +12,9 @@ Time goes by for a call that does nothing wrong, too, when others have the proce
 another 10 ms where the processor was taken from it since the last look, until it has used its limit itself. One that waits has
 no processor that could be taken from it, and one that did nothing wrong is back by then. The looks are those of the handler, and
 one more each time that the timer is armed: a call costs nothing more.
+
+What is collected during a call may be anybody's: an object's `__del__`, a callback of a weak reference or of the garbage
+collection runs there, and what is raised into one gets no further and leaves it half done. They are waited for, 200 ms at most.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ AGAIN = 0.01
 OWN = AGAIN / 2.0
 """Seconds of processor that such a call may still use, where it is not known what it has used before."""
 MOST = 20
-"""Times that a call is excused, whatever others do."""
+"""Times that a call is excused, whatever others do: 200 ms."""
 
 
 class SignalAlarm(Alarm):
@@ -121,13 +124,22 @@ class SignalAlarm(Alarm):
         self._arm(now + AGAIN, AGAIN)
         if excused:
             return
-        cleaning = [getattr(one, "__code__", None) for one in gc.callbacks]
-        while frame is not None:
-            if frame.f_code in cleaning:
-                return  # Nothing gets out of there; the timer goes off again.
-            if frame.f_code is _CALL:
-                raise Cut
-            frame = frame.f_back
+        called, cleans = _stands(frame)
+        if called and not (cleans and self._excuses <= MOST):
+            raise Cut
+
+
+def _stands(frame: FrameType | None) -> tuple[bool, bool]:
+    """Whether a frame is within a `call`, and whether something is cleaned up in between: what is raised there gets nowhere."""
+    watching = [getattr(one, "__code__", None) for one in gc.callbacks]
+    cleans = False
+    while frame is not None:
+        code = frame.f_code
+        if code is _CALL:
+            return True, cleans
+        cleans = cleans or code.co_name == "__del__" or code in watching or frame.f_globals.get("__name__") == "weakref"
+        frame = frame.f_back
+    return False, cleans
 
 
 _CALL = SignalAlarm.call.__code__
