@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from sits.bench.storm_world import Virtual
 from sits.engines.scripted import AGAIN, READ, ScriptedServer
 from sits.gateway import node as node_module
-from sits.gateway.feedback_afar import ASKED, DEADLINE, MOST_IN_ONE, MOST_WAITING, SAID, Afar, Answered, Asked, Question, Said
-from sits.gateway.feedback_pages import MOST_NAMED, FeedbackPages, Given
+from sits.gateway.afar import DEADLINE, MOST_IN_ONE, MOST_WAITING, Afar, Answered, Around, Asked, Question, Said
+from sits.gateway.feedback_pages import FEEDBACK, MOST_NAMED, FeedbackPages, Given, Told
 from sits.gateway.following import OLD_SECONDS, STEADY_SECONDS, Lateness, OverBus
 from sits.gateway.pages import Visit
 from sits.gateway.routing import SAVE_SECONDS
@@ -46,6 +46,7 @@ SPEC = ComplexitySpec(tiers=TiersSpec(ANY, ANY, ANY), learning=LearningSpec(wait
 UNKNOWN = (404, "not_found", "request_id")
 SILENT = (503, "state_unavailable", "request_id")
 write = msgspec.msgpack.encode
+ASKED, SAID = FEEDBACK.asked, FEEDBACK.said
 
 
 class Nobody:
@@ -63,14 +64,14 @@ class Process:
         self.outcomes.declare({"chat": Declared(SPEC)})
         self.pages = FeedbackPages(self.outcomes, lambda: Nobody(), lambda: 1.0)  # type: ignore[arg-type, return-value]
         late: dict[str, Lateness] = {}
-        self.afar = Afar(
+        around = Around(
             name,
-            self.pages.answer,
             peers=lambda: peers,
             fresh=lambda who, seconds: late.setdefault(who, Lateness()).fresh(seconds, wall()),
             steady=lambda: steady,
             wall=wall,
         )
+        self.afar = Afar(FEEDBACK, around, self.pages.answer)
         self.pages.others = self.afar
 
     def answered(self, request_id: str, who: str | None) -> None:
@@ -244,7 +245,7 @@ def test_while_the_bus_is_away_it_is_said_at_once_and_what_is_known_here_counts(
 
 
 def question(number: int, request_id: str = "r", score: float | None = -1.0, who: str | None = "alice") -> Question:
-    return Question(number, Given(request_id, score, who, admin=False))
+    return Question(number, write(Given(request_id, score, who, admin=False)))
 
 
 GOOD = write(Asked("two", [question(1)]))
@@ -253,6 +254,7 @@ HOSTILE: dict[str, bytes] = {
     "no message": b"\xc1",
     "another form": write([1, 2]),
     "deep": b"\x92\xa1x" + b"\x91" * 100_000 + b"\xc0",
+    "no question": write(Asked("x", [Question(1, b"\xc1")])),
     "no number": write(Asked("x", [question(1, score=math.nan)])),
     "out of range": write(Asked("x", [question(1, score=1e9)])),
     "no id": write(Asked("x", [question(1, "")])),
@@ -322,10 +324,11 @@ def test_an_answer_that_was_not_asked_for_is_nobodys() -> None:
             (one,), bus = town.all, MemoryBus(town.log)
             asking = town.loop.create_task(one.rated(ALICE))
             await town.turn()
-            answers = [Answered("two", 1, "counted"), Answered("one", 2, "counted"), Answered("one", 0, "changed")]
+            counted, changed = write(Told("counted")), write(Told("changed"))
+            answers = [Answered("two", 1, counted), Answered("one", 2, counted), Answered("one", 0, changed)]
             await bus.publish(SAID, write(Said("old", answers)))
-            await bus.publish(SAID, write(Said("one", [Answered("one", 1, "counted")])))
-            await bus.publish(SAID, msgspec.msgpack.encode(["old", [["one", 1, "won", []]]]))
+            await bus.publish(SAID, write(Said("one", [Answered("one", 1, counted)])))
+            await bus.publish(SAID, write(["old", [["one", 1, write({"status": "won"})]]]))
             assert await asking == SILENT
 
     story(play)
@@ -349,7 +352,9 @@ def test_so_many_wait_and_no_more_and_who_goes_leaves_nothing_behind() -> None:
             published = [town.log.channel(ASKED).read(offset) for offset in (1, 2)]
             assert published[0] is not None
             asked = msgspec.msgpack.decode(published[0].payload, type=Asked).questions
-            assert [one.given.request_id for one in asked] == [f"r{number}" for number in range(MOST_IN_ONE)]
+            assert [msgspec.msgpack.decode(one.body, type=Given).request_id for one in asked] == [
+                f"r{number}" for number in range(MOST_IN_ONE)
+            ]
             assert published[1] is None, "who has gone is asked for no more"
             assert (await waiting[0], town.loop.time(), len(one.afar)) == (SILENT, pytest.approx(DEADLINE), 0)
 
@@ -457,6 +462,9 @@ async def test_two_gateways_on_one_bus_take_each_others_feedback_until_one_is_ki
             assert [page["routes"]["r"]["together"]["counted"] for page in shown] == [5, 5]
             assert shown[0]["worker"] != shown[1]["worker"]
             request_id = await ask(one)
+            asking = await two.ask(f"/v1/admin/records/{request_id}", None, bearer("boss"), method="GET")
+            assert (asking.status, asking.json["route"]) == (200, "r")
+            assert asking.json["explanation"].startswith(request_id)
             await one.node.routing.reporting.aclose()  # it says nothing any more, as if it were killed
             given = await two.ask("/v1/feedback", {"request_id": request_id, "thumbs": "up"}, bearer("me"))
             assert (given.status, given.code, given.headers["retry-after"]) == (503, "state_unavailable", "1")

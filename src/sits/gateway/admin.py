@@ -1,4 +1,4 @@
-"""The operator's pages: health, metrics, status, decision records, reload."""
+"""The operator's pages: health, metrics, status, reload."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from sits.gateway.exposing import Exposing
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.siblings import Topic
 from sits.inner.errors import Code, SitsError
-from sits.observe.explain import explain
 from sits.observe.exposition import nobody
-from sits.observe.record import Record, from_json, to_json
 
 if TYPE_CHECKING:
     from sits.gateway.node import Node
 
 _log = logging.getLogger("sits.gateway")
-MOST_RECORDS = 1000
 
 
 class Admin:
@@ -34,11 +31,7 @@ class Admin:
         self._document = b""
         left = nobody if node.figures is None else node.figures.left
         self._exposing = Exposing(self._own_metrics, lambda: node.siblings.ask("metrics"), left)
-        self.topics: Mapping[str, Topic] = {
-            "metrics": self._own_metrics,
-            "record": self._own_record,
-            "records": self._own_records,
-        }
+        self.topics: Mapping[str, Topic] = {"metrics": self._own_metrics}
 
     def add_to(self, pages: Pages) -> None:
         pages.add("GET", "/healthz", self.healthz, "open")
@@ -47,8 +40,6 @@ class Admin:
         pages.add("GET", "/openapi.json", self.openapi, "open")
         pages.add("GET", "/v1/admin/status", self.status, "admin")
         pages.add("POST", "/v1/admin/reload", self.reload, "admin")
-        pages.add("GET", "/v1/admin/records", self.records, "admin")
-        pages.add("GET", "/v1/admin/records/{name}", self.record, "admin")
 
     async def healthz(self, visit: Visit) -> Answer:
         """The process lives."""
@@ -151,27 +142,6 @@ class Admin:
             )
         return json_answer({"version": status.version, "hash": status.hash})
 
-    async def records(self, visit: Visit) -> Answer:
-        """The newest records first, of all workers; `limit` (at most 1000) says how many."""
-        limit = _limit(visit.request.query)
-        others, _ = await self._node.siblings.ask(f"records {limit}")
-        found = [record for raw in others for record in msgspec.json.decode(raw, type=list[Record])]
-        found += list(self._node.service.books.ring)[:limit]
-        found.sort(key=lambda record: -record.time)
-        return Answer(self._node.redactor.line(msgspec.json.encode({"object": "list", "data": found[:limit]})))
-
-    async def record(self, visit: Visit) -> Answer:
-        """One decision record, as JSON with its tree in `explanation`."""
-        record = self._node.service.books.ring.get(visit.name)
-        if record is None:
-            others, _ = await self._node.siblings.ask(f"record {visit.name}")
-            if not others:
-                kept = self._node.service.table.snapshot.settings.records
-                raise SitsError(Code.NOT_FOUND, f"no record {visit.name[:200]!r}: the last {kept} of each worker are kept")
-            record = from_json(others[0])
-        value = {**msgspec.to_builtins(record), "explanation": explain(record)}
-        return Answer(self._node.redactor.line(msgspec.json.encode(value)))
-
     def _own_metrics(self, _: str = "") -> bytes:
         self._node.service.books.settle()
         registry, caches = self._node.registry, self._node.caches
@@ -185,20 +155,3 @@ class Admin:
         if self._node.figures is not None:
             self._node.figures.keep(dump)
         return dump
-
-    def _own_record(self, request_id: str) -> bytes:
-        record = self._node.service.books.ring.get(request_id)
-        return to_json(record) if record is not None else b""
-
-    def _own_records(self, limit: str) -> bytes:
-        return msgspec.json.encode(list(self._node.service.books.ring)[: int(limit)])
-
-
-def _limit(query: bytes) -> int:
-    for part in query.split(b"&"):
-        name, _, value = part.partition(b"=")
-        if name == b"limit":
-            if not value.isdigit() or not 1 <= int(value[:6]) <= MOST_RECORDS:
-                raise SitsError(Code.INVALID_REQUEST, f"limit is a number from 1 to {MOST_RECORDS}", param="limit")
-            return int(value)
-    return 100

@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, cast
+from itertools import islice
+from typing import Any, cast
 
 import msgspec
 
+from sits.gateway.afar import Afar, Kind
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.siblings import Siblings
 from sits.inner.errors import Code, SitsError
 from sits.state.outcomes import Heard, Outcome, Outcomes, Words, parse
+from sits.state.outcomes.feedback import LONGEST_ID, LONGEST_KEY
 
 TOPIC = "feedback"
 """Of the question that siblings are asked; `FeedbackPages.here` answers it."""
@@ -59,15 +62,23 @@ class Told(msgspec.Struct, frozen=True):
     """So many did not answer in time."""
 
 
-class Others(Protocol):
-    """The other gateways."""
+def _sound(given: Given) -> bool:
+    """Whether a client could have said it."""
+    if not 0 < len(given.request_id) <= LONGEST_ID or (given.key is not None and len(given.key) > LONGEST_KEY):
+        return False
+    return given.score is None or -1.0 <= given.score <= 1.0
 
-    async def ask(self, given: Given) -> Told:
-        """What they say of it.
 
-        Raises:
-            SitsError: they cannot be asked.
-        """
+FEEDBACK: Kind[Given, Told] = Kind(
+    "feedback",
+    "feedback",
+    Given,
+    Told,
+    _sound,
+    lambda told: told.status is not None,
+    most_answers=4096,
+    safe="; the same word counts once",
+)
 
 
 class _Tallies(msgspec.Struct, frozen=True):
@@ -105,7 +116,7 @@ class FeedbackPages:
         self._judges = judges
         self._worker = worker
         self._words = Words()
-        self.others: Others | None = None
+        self.others: Afar[Given, Told] | None = None
         """The other gateways, where there can be some; the other workers of this machine are among them."""
 
     def add_to(self, pages: Pages) -> None:
@@ -175,8 +186,11 @@ class FeedbackPages:
             status = cast("Heard | None", next((one.decode() for one in said if one != _NOBODY), None))
         if self.others is None or status is not None or given.key in keys:
             return Told(status, keys, silent)
-        told = await self.others.ask(given)
-        return Told(told.status, keys.union(told.keys), told.silent)
+        heard = await self.others.ask(given)
+        for told in heard.answers:
+            keys.update(islice(told.keys, MOST_KEYS))
+            status = status or told.status
+        return Told(status, keys, heard.silent)
 
     async def _whose(self, request_id: str, own: str | None) -> str | None:
         """Of whose request an administrator speaks who does not say so: of their own, or of the only one of this id.

@@ -31,6 +31,7 @@ from sits.gateway.opening import address_of, bus_of, ledger_of, sessions_of, sha
 from sits.gateway.pages import Pages
 from sits.gateway.plugging import Plugging
 from sits.gateway.recall import Caches
+from sits.gateway.record_pages import RecordPages
 from sits.gateway.registration import Registry as Registrar
 from sits.gateway.registry import ServiceRegistry, counted, unloaded
 from sits.gateway.registry_pages import RegistryPages
@@ -254,13 +255,15 @@ class Node:
         """Answer what is not for the data plane, also what sibling workers ask."""
         admin = Admin(self)
         cache_pages = CachePages(self)
-        self.siblings = Siblings(
-            self._data / "run",
-            {**admin.topics, **self.reliability.topics, **self.routing.topics, "purge": cache_pages.purge_here},
-            self.routing.streams,
-        )
+        around = self.routing.around
+        records = RecordPages(lambda: self.service.books.ring, lambda: self.siblings, self.redactor, around)
+        if around is not None:
+            self.routing.beside(records.run)
+        topics = {**admin.topics, **records.topics, **self.reliability.topics, **self.routing.topics}
+        self.siblings = Siblings(self._data / "run", {**topics, "purge": cache_pages.purge_here}, self.routing.streams)
         await self.siblings.start()
         self._fill(admin)
+        records.add_to(self._pages)
         cache_pages.add_to(self._pages)
         StatePages(self.meaning).add_to(self._pages)
         self.reliability.add_to(self._pages, self.siblings)

@@ -17,12 +17,13 @@ import msgspec
 
 from sits.dialects.intake import unreadable
 from sits.engines.base import Engine
+from sits.gateway.afar import Afar, Around
 from sits.gateway.embedding import Embedder
-from sits.gateway.feedback_afar import Afar
+from sits.gateway.feedback_pages import FEEDBACK as AFAR
 from sits.gateway.feedback_pages import TALLIES, FeedbackPages, Given
 from sits.gateway.feedback_pages import TOPIC as FEEDBACK
 from sits.gateway.fitting import Chunks, fit_in
-from sits.gateway.following import TOPIC, OverBus, Workers
+from sits.gateway.following import TOPIC, Beside, OverBus, Workers
 from sits.gateway.judging import Judging
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.plugging import Plugging
@@ -114,17 +115,13 @@ class Routing:
         self.reporting = Reporting(
             service.standing, self.outcomes, bus or self._workers, process, loop=service.loop, clock=perf_counter
         )
+        self._bus = bus
+        self.around: Around | None = None
+        """The other gateways, where there can be some; the other workers of this machine are among them."""
         if bus is not None:
-            afar = Afar(
-                process,
-                self._feedback.answer,
-                peers=self.reporting.present,
-                fresh=self.reporting.fresh,
-                steady=bus.steady,
-                wall=service.wall,
-            )
-            self._feedback.others = afar
-            bus.beside.append(afar.run)
+            self.around = Around(process, self.reporting.present, self.reporting.fresh, bus.steady, service.wall)
+            self._feedback.others = Afar(AFAR, self.around, self._feedback.answer)
+            self.beside(self._feedback.others.run)
         self.streams: dict[str, Stream] = {TOPIC: self._workers.follow}
         self._save_at = 0.0
         self._saving = asyncio.Lock()
@@ -139,6 +136,11 @@ class Routing:
         pages.add("POST", "/v1/admin/intent", self._read, "admin")
         pages.add("GET", "/v1/admin/vitals", self._vitals, "admin")
         pages.add("GET", "/v1/admin/plugins", self._plugins, "admin")
+
+    def beside(self, run: Beside) -> None:
+        """Have this go over the connection to the other gateways, too, from the start on."""
+        assert self._bus is not None
+        self._bus.beside.append(run)
 
     async def start(self) -> None:
         """Begin."""

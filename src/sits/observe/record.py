@@ -252,6 +252,10 @@ class Ring:
         self._index: dict[str, Record] = {}
         self._next = 0
 
+    @property
+    def capacity(self) -> int:
+        return len(self._slots)
+
     def __len__(self) -> int:
         return len(self._slots) if self._slots[self._next] is not None else self._next
 

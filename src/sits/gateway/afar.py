@@ -1,14 +1,14 @@
-"""Feedback on what another gateway of the cluster answered: all are asked over the bus, and whoever knows the request takes it.
+"""Asking all other gateways of a cluster over the bus for what at most one of them has: a request's record, whose it was.
 
-    feedback.asked   (who asks, [(number, what is said)])
-    feedback.said    (who answers, [(who asked, number, what became of it, whose requests have the id)])
+    NAME.asked   (who asks, [(number, question)])
+    NAME.said    (who answers, [(who asked, number, answer)])
 
 Everybody answers, also that it knows nothing: so it is certain that nobody does as soon as all have answered, and who is too old
 to know these subjects has not answered. Whatever gathers while one message is on its way goes with the next one.
 
 What is asked by a message that the bus kept while it was away is not taken: its client was told so, and may have changed its
-mind. A question that comes twice is answered once. Whoever can write to the bus can say what it likes of anybody's answers, as it
-can of outcomes; no word is taken that a client could not have said.
+mind. A question that comes twice is answered once. Whoever can write to the bus can ask and say what it likes; what no client
+could have asked is not taken.
 """
 
 from __future__ import annotations
@@ -17,62 +17,91 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterator
+from typing import Generic, TypeVar
 
 import msgspec
 
-from sits.gateway.feedback_pages import MOST_KEYS, Given, Told
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus import Bus, Message, Subscription
 from sits.routing.reports import LONGEST_WHO
-from sits.state.outcomes import Heard
-from sits.state.outcomes.feedback import LONGEST_ID, LONGEST_KEY
 
-ASKED = "feedback.asked"
-SAID = "feedback.said"
 DEADLINE = 0.3
 """Seconds after which who has not answered is not waited for."""
 AGAIN_SECONDS = 1.0
 MOST_WAITING = 256
-"""Feedback that waits for the others at a time; more is refused."""
+"""Questions that wait for the others at a time; more is refused."""
 MOST_IN_ONE = 64
-"""Questions, and answers, of a message: with ids and keys as long as may be it is a third of what a bus takes."""
-MOST_ANSWERS = 4096
-"""Answers that wait to be said; the oldest go first, and their client hears that we did not answer."""
+"""Questions, and answers, of a message."""
+MOST_BYTES = 512 * 1024
+"""Bytes of them: half of what a bus takes. One alone may be as long."""
+MOST_ANSWERS = 1024
+"""Answers to a question that are kept."""
 MOST_SEEN = 4096
 """Questions that are known when they come again."""
+Q = TypeVar("Q")
+A = TypeVar("A")
 T = TypeVar("T")
 _log = logging.getLogger("sits.gateway")
 
 
+class Kind(msgspec.Struct, Generic[Q, A], frozen=True):
+    """What is asked for. `name` stands before the subjects, `words` in messages."""
+
+    name: str
+    words: str
+    question: type[Q]
+    answer: type[A]
+    sound: Callable[[Q], bool]
+    """Whether a client could have asked it."""
+    enough: Callable[[A], bool]
+    """Whether no other answer is waited for."""
+    most_answers: int
+    """Answers that wait to be said; the oldest go first, and who asked hears that we did not answer."""
+    safe: str = ""
+    """What to say of asking again."""
+
+    @property
+    def asked(self) -> str:
+        return f"{self.name}.asked"
+
+    @property
+    def said(self) -> str:
+        return f"{self.name}.said"
+
+
 class Question(msgspec.Struct, frozen=True, array_like=True):
     number: int
-    given: Given
+    body: bytes
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
     who: str
-    questions: Sequence[Question]
+    questions: list[Question]
 
 
 class Answered(msgspec.Struct, frozen=True, array_like=True):
     to: str
     number: int
-    status: Heard | None
-    """What became of it; None when nobody here has asked under this id."""
-    keys: Sequence[str | None] = ()
+    body: bytes
 
 
 class Said(msgspec.Struct, frozen=True, array_like=True):
     who: str
-    answers: Sequence[Answered]
+    answers: list[Answered]
 
 
-class _Waiting:
+class Heard(msgspec.Struct, Generic[A], frozen=True):
+    """What the others say, and how many of them say nothing."""
+
+    answers: list[A]
+    silent: int
+
+
+class _Waiting(Generic[A]):
     """What was heard so far of a question."""
 
-    __slots__ = ("alone", "done", "keys", "mute", "sent", "status")
+    __slots__ = ("alone", "answers", "done", "mute", "sent")
 
     def __init__(self, mute: set[str], done: asyncio.Future[None]) -> None:
         self.mute = mute
@@ -80,8 +109,7 @@ class _Waiting:
         self.alone = not mute
         self.done = done
         self.sent = False
-        self.status: Heard | None = None
-        self.keys: set[str | None] = set()
+        self.answers: list[A] = []
 
     def end(self) -> None:
         if not self.done.done():
@@ -93,31 +121,35 @@ _read_asked = msgspec.msgpack.Decoder(Asked).decode
 _read_said = msgspec.msgpack.Decoder(Said).decode
 
 
-class Afar:
-    """Of one process, `who` among the others. `take` is its own answer; `peers` are those who are there, `fresh` says whether
-    what one of them said so many seconds ago is of now, `steady` whether whoever is there would have been heard of by now."""
+class Around(msgspec.Struct, frozen=True):
+    """The cluster, as one process sees it."""
 
-    def __init__(
-        self,
-        who: str,
-        take: Callable[[Given], Told],
-        *,
-        peers: Callable[[], Collection[str]],
-        fresh: Callable[[str, float], bool],
-        steady: Callable[[], bool],
-        wall: Callable[[], float],
-    ) -> None:
-        self._who = who
+    who: str
+    """This process among the others."""
+    peers: Callable[[], Collection[str]]
+    """Those who are there."""
+    fresh: Callable[[str, float], bool]
+    """Whether what one of them said so many seconds ago is of now."""
+    steady: Callable[[], bool]
+    """Whether whoever is there would have been heard of by now."""
+    wall: Callable[[], float]
+
+
+class Afar(Generic[Q, A]):
+    """Of one process and one kind of question. `take` is its own answer to those of others."""
+
+    def __init__(self, kind: Kind[Q, A], around: Around, take: Callable[[Q], A]) -> None:
+        self._kind = kind
+        self._around = around
+        self._who = around.who
         self._take = take
-        self._peers = peers
-        self._fresh = fresh
-        self._steady = steady
-        self._wall = wall
+        self._read_question = msgspec.msgpack.Decoder(kind.question).decode
+        self._read_answer = msgspec.msgpack.Decoder(kind.answer).decode
         self._number = 0
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _Waiting[A]] = {}
         # Those whose client waits no more are among them, and passed over.
         self._questions: deque[Question] = deque(maxlen=MOST_WAITING)
-        self._answers: deque[Answered] = deque(maxlen=MOST_ANSWERS)
+        self._answers: deque[Answered] = deque(maxlen=kind.most_answers)
         self._seen: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._bell = asyncio.Event()
         self._told = False
@@ -131,19 +163,20 @@ class Afar:
         """How many questions wait for the others."""
         return len(self._waiting)
 
-    async def ask(self, given: Given) -> Told:
-        """What the others say of it within `DEADLINE`, and how many of them say nothing.
+    async def ask(self, question: Q) -> Heard[A]:
+        """What the others say to it within `DEADLINE`, and how many of them say nothing.
 
         Raises:
             SitsError: `state_unavailable`, the bus is away: nobody was asked, as far as is known; `overloaded`.
         """
         if not self.listens:
-            raise _away()
+            raise self._away()
         if len(self._waiting) >= MOST_WAITING:
-            raise SitsError(Code.OVERLOADED, "too much feedback waits for the other gateways", retry_after=1)
+            raise SitsError(Code.OVERLOADED, f"too much {self._kind.words} waits for the other gateways", retry_after=1)
         self._number = number = self._number + 1
-        waiting = self._waiting[number] = _Waiting(set(self._peers()), asyncio.get_running_loop().create_future())
-        self._questions.append(Question(number, given))
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting[number] = _Waiting[A](set(self._around.peers()), done)
+        self._questions.append(Question(number, _write(question)))
         self._bell.set()
         try:
             async with asyncio.timeout(DEADLINE):
@@ -152,9 +185,9 @@ class Afar:
             pass  # Who has not answered by now is counted.
         finally:
             del self._waiting[number]
-        if not (waiting.sent or waiting.status or waiting.keys):
-            raise _away()
-        return Told(waiting.status, waiting.keys, len(waiting.mute))
+        if not (waiting.sent or waiting.answers):
+            raise self._away()
+        return Heard(waiting.answers, len(waiting.mute))
 
     async def run(self, bus: Bus) -> None:
         """Ask and answer over this bus, until cancelled."""
@@ -162,16 +195,16 @@ class Afar:
             try:
                 await self._talk(bus)
             except* SitsError as errors:
-                _log.debug("feedback of other gateways waits for the bus: %s", errors.exceptions[0])
+                _log.debug("%s of other gateways waits for the bus: %s", self._kind.words, errors.exceptions[0])
             except* Exception as errors:
-                _log.error("a defect ended feedback over the bus, it begins again", exc_info=errors)
+                _log.error("a defect ended %s over the bus, it begins again", self._kind.words, exc_info=errors)
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _talk(self, bus: Bus) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            asked = await bus.subscribe(ASKED)
+            asked = await bus.subscribe(self._kind.asked)
             stack.push_async_callback(asked.aclose)
-            said = await bus.subscribe(SAID)
+            said = await bus.subscribe(self._kind.said)
             stack.push_async_callback(said.aclose)
             self.listens = True
             try:
@@ -195,12 +228,12 @@ class Afar:
         if not batch:
             return
         try:
-            await bus.publish(ASKED, _write(Asked(self._who, batch)))
+            await bus.publish(self._kind.asked, _write(Asked(self._who, batch)))
             sent = True
         except SitsError as error:
-            _log.debug("feedback was not passed on: %s", error.message)
+            _log.debug("%s was not asked for: %s", self._kind.words, error.message)
             sent = False
-        steady = self._steady()
+        steady = self._around.steady()
         for one in batch:
             waiting = self._waiting.get(one.number)
             if waiting is None:
@@ -214,56 +247,59 @@ class Afar:
         if not batch:
             return
         try:
-            await bus.publish(SAID, _write(Said(self._who, batch)))
+            await bus.publish(self._kind.said, _write(Said(self._who, batch)))
         except SitsError as error:
             # Whoever asked has given up by the time at which the bus is back.
-            _log.debug("feedback of another gateway was not answered: %s", error.message)
+            _log.debug("another gateway was not answered about %s: %s", self._kind.words, error.message)
 
     def _hear_asked(self, message: Message) -> None:
-        asked = self._read(message, _read_asked)
+        asked = self._read(message.payload, _read_asked)
         if asked is None or asked.who == self._who:
             return
         questions = asked.questions
-        if len(asked.who) > LONGEST_WHO or len(questions) > MOST_IN_ONE or not self._of_now(asked.who, message):
+        late = not self._around.fresh(asked.who, self._around.wall() - message.at)
+        if len(asked.who) > LONGEST_WHO or len(questions) > MOST_IN_ONE or late:
             self.unread += 1
             return
         for one in questions:
             place = (asked.who, one.number)
-            if place in self._seen or not _sound(one.given):
+            question = None if place in self._seen else self._read(one.body, self._read_question)
+            if question is None or not self._kind.sound(question):
                 continue
             self._seen[place] = None
             if len(self._seen) > MOST_SEEN:
                 self._seen.popitem(last=False)
-            told = self._take(one.given)
-            self._answers.append(Answered(asked.who, one.number, told.status, list(told.keys)))
+            self._answers.append(Answered(asked.who, one.number, _write(self._take(question))))
         self._bell.set()
 
     def _hear_said(self, message: Message) -> None:
-        said = self._read(message, _read_said)
+        said = self._read(message.payload, _read_said)
         if said is None or said.who == self._who:
             return
         for one in said.answers[:MOST_IN_ONE]:
             waiting = self._waiting.get(one.number) if one.to == self._who else None
-            if waiting is None:
+            answer = None if waiting is None else self._read(one.body, self._read_answer)
+            if waiting is None or answer is None:
                 continue
             waiting.mute.discard(said.who)
-            waiting.keys.update(one.keys[:MOST_KEYS])
-            waiting.status = waiting.status or one.status
-            if waiting.status is not None or not (waiting.mute or waiting.alone):
+            if len(waiting.answers) < MOST_ANSWERS:
+                waiting.answers.append(answer)
+            if self._kind.enough(answer) or not (waiting.mute or waiting.alone):
                 waiting.end()
 
-    def _of_now(self, who: str, message: Message) -> bool:
-        return self._fresh(who, self._wall() - message.at)
-
-    def _read(self, message: Message, read: Callable[[bytes], T]) -> T | None:
+    def _read(self, payload: bytes, read: Callable[[bytes], T]) -> T | None:
         try:
-            return read(message.payload)
+            return read(payload)
         except (msgspec.DecodeError, RecursionError) as error:
             self.unread += 1
             if not self._told:
                 self._told = True
-                _log.error("feedback of another process cannot be read here: %s", error)
+                _log.error("%s of another process cannot be read here: %s", self._kind.words, error)
             return None
+
+    def _away(self) -> SitsError:
+        message = f"nobody here has this request, and the bus is away, so the other gateways could not be asked{self._kind.safe}"
+        return SitsError(Code.STATE_UNAVAILABLE, message, retry_after=1)
 
 
 async def _listen(subscription: Subscription, hear: Callable[[Message], None]) -> None:
@@ -273,21 +309,14 @@ async def _listen(subscription: Subscription, hear: Callable[[Message], None]) -
         await asyncio.sleep(0)
 
 
-def _some(queue: deque[T]) -> Iterator[T]:
+S = TypeVar("S", Question, Answered)
+
+
+def _some(queue: deque[S]) -> Iterator[S]:
     """Takes as many as go in one message."""
-    for _ in range(min(len(queue), MOST_IN_ONE)):
-        yield queue.popleft()
-
-
-def _sound(given: Given) -> bool:
-    """Whether a client could have said it."""
-    if not 0 < len(given.request_id) <= LONGEST_ID or (given.key is not None and len(given.key) > LONGEST_KEY):
-        return False
-    return given.score is None or -1.0 <= given.score <= 1.0
-
-
-def _away() -> SitsError:
-    message = (
-        "nobody here has this request, and the bus is away, so the other gateways could not be asked; the same word counts once"
-    )
-    return SitsError(Code.STATE_UNAVAILABLE, message, retry_after=1)
+    count = size = 0
+    while queue and count < MOST_IN_ONE and (not count or size + len(queue[0].body) <= MOST_BYTES):
+        one = queue.popleft()
+        count += 1
+        size += len(one.body)
+        yield one
