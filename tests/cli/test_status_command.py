@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from serving import eventually, serving
 from sits.cli.sitsctl import main as sitsctl
-from sits.cli.status import models_unwell
+from sits.cli.status import models_unwell, pressures_blind
 
 AT = 1_795_992_145.0
 CLOCK = time.strftime("%H:%M:%S", time.localtime(AT))
@@ -58,6 +58,18 @@ def test_what_is_not_well_is_said_in_words(
     model: dict[str, Any], breakers: list[dict[str, Any]], vitals: dict[str, Any], said: list[str]
 ) -> None:
     assert models_unwell({"m": model}, breakers, {"data": [], "health": []} | vitals) == ({"m": said} if said else {})
+
+
+def policy(name: str, worker: int, value: float | None, trouble: str) -> dict[str, Any]:
+    return {"name": name, "worker": worker, "metric": "prometheus: 显存", "value": value, "trouble": trouble}
+
+
+def test_a_policy_is_blind_where_no_worker_has_a_reading() -> None:
+    rows = [
+        policy("seen", 0, 0.0, ""), policy("one of two", 0, None, "refused"), policy("one of two", 1, 3.0, ""),
+        policy("blind", 0, None, "refused"), policy("blind", 1, None, "refused"), policy("not looked yet", 0, None, ""),
+    ]  # fmt: skip
+    assert pressures_blind(rows) == ["pressure blind: nothing is known of prometheus: 显存: refused"]
 
 
 PLUGIN = """

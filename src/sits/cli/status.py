@@ -21,14 +21,14 @@ Rows = Sequence[Mapping[str, Any]]
 @service_options
 def status(as_json: bool, config_only: bool, url: str, key: str | None) -> None:
     """Which configuration is in force, what was refused, how the models are. Exit code 0: all is well; 1: a change was refused;
-    3: a model, a plugin, a route or the cluster is not well, as its line says."""
+    3: a model, a plugin, a policy, a route or the cluster is not well, as its line says."""
     service = Service(url, key)
     found = service.ask("GET", "/v1/admin/status")
     config = found["config"]
     unwell: dict[str, list[str]] = {}
     others: list[str] = []
     if not config_only:
-        for page in ("breakers", "vitals"):
+        for page in ("breakers", "vitals", "pressures"):
             found[page] = service.ask("GET", f"/v1/admin/{page}")
         found["plugins"] |= service.ask("GET", "/v1/admin/plugins")
         unwell = models_unwell(found["models"], found["breakers"]["data"], found["vitals"])
@@ -37,6 +37,7 @@ def status(as_json: bool, config_only: bool, url: str, key: str | None) -> None:
             others.append(f"cluster: the bus is not heard: {found['cluster']['trouble']}")
         if found["intent"]["unwell"]:
             others.append(f"intent: requests are not read as is declared: {found['intent']['unwell']}")
+        others += pressures_blind(found["pressures"]["data"])
         found["unwell"] = {"models": unwell, "others": others}
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
@@ -65,6 +66,13 @@ def models_unwell(models: Mapping[str, Any], breakers: Rows, vitals: Mapping[str
         for name, model in models.items()
     }
     return {name: words for name, words in found.items() if words}
+
+
+def pressures_blind(rows: Rows) -> list[str]:
+    """Policies that no worker has a reading for, a line each."""
+    seen = {row["name"] for row in rows if row["value"] is not None}
+    blind = {row["name"]: row for row in rows if row["name"] not in seen and row["trouble"]}
+    return [f"pressure {name}: nothing is known of {row['metric']}: {row['trouble']}" for name, row in blind.items()]
 
 
 def _unusable(model: Mapping[str, Any]) -> Iterator[str]:

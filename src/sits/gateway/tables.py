@@ -74,9 +74,11 @@ class Tables:
             _log.exception("a defect while taking configuration %d, the old one stays", new.version)
             return
         self.error = None
-        self.old.append(self._current())
+        before = self._current()
+        self.old.append(before)
         self._take(table)
-        _log.info("configuration %d (%s) is in force", new.version, new.hash[:12])
+        how = "is taken again" if before.snapshot is new else "is in force"
+        _log.info("configuration %d (%s) %s", new.version, new.hash[:12], how)
 
     async def probe(self, snapshot: Snapshot, model: Model) -> None:
         """Ask a model of a snapshot that is not in force whether it is well; its engine is let go with the next release.

@@ -159,6 +159,31 @@ def test_what_is_not_told_leaves_things_as_they_are_and_is_said() -> None:
     ]  # fmt: skip
 
 
+def test_a_policy_that_sees_nothing_is_told_of_once_and_again_when_it_sees(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.take(pressure("shed"), pressure("short", "inflight", action="shorten", config={"max_tokens": 64}))
+    for now, level in [
+        (0.0, 11.0),
+        (1.0, None),
+        (10.9, None),
+        (11.0, None),
+        (60.0, None),
+        (61.0, 11.0),
+        (62.0, None),
+        (70.0, 11.0),
+    ]:
+        world.at(now, queue=level, inflight=level if now else None)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "pressure shed acts: queue is 11 (10)",
+        "pressure short cannot act: nothing is known of inflight: this machine does not tell",
+        "pressure shed acts until it is known: nothing is known of queue: this machine does not tell",
+        "pressure shed is watched again: queue is 11",
+        "pressure short is watched again: inflight is 11",
+        "pressure short acts: inflight is 11 (10)",
+    ]
+
+
 def test_the_loop_looks_by_itself_and_survives_a_defect(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

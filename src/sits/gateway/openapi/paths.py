@@ -315,7 +315,7 @@ PAGED = (
         links={"getRecord": "/data/0/request_id"},
     ),
     Paged(
-        "GET", "/v1/admin/records/{name}", "getRecord", "operations", "Why a request was answered as it was, whichever gateway of the cluster did.",
+        "GET", "/v1/admin/records/{name}", "getRecord", "operations", "Why a request was answered as it was, wherever.",
         "admin",
         "ExplainedRecord", own={404: (Code.NOT_FOUND,), 503: (Code.OVERLOADED, Code.STATE_UNAVAILABLE)},
         parameters=(_name("The x-request-id of the answer."),),

@@ -29,6 +29,8 @@ EVICT_SECONDS = 5.0
 """How often idle local models are looked for while a policy wants them unloaded."""
 CHANGES = 256
 """Changes that are kept."""
+BLIND_SECONDS = 10.0
+"""For so long there must be no reading before the log tells of it: servers are asked for the first one, and some start later."""
 
 
 class PressureChange(msgspec.Struct, frozen=True):
@@ -73,7 +75,7 @@ class PressureRow(msgspec.Struct, frozen=True):
 class _Policy:
     """A declared policy: its watch, and what it brings while it acts."""
 
-    __slots__ = ("notes", "relief", "resource", "since", "watch")
+    __slots__ = ("blind", "blind_since", "notes", "relief", "resource", "since", "watch")
 
     def __init__(self, resource: Pressure, wall: float) -> None:
         self.resource = resource
@@ -81,6 +83,10 @@ class _Policy:
         self.since = wall
         self.relief = NO_RELIEF
         self.notes: list[str] = []
+        self.blind_since: float | None = None
+        """Since when there is no reading."""
+        self.blind = False
+        """Whether that was told."""
 
     def declare(self, resource: Pressure, models: Mapping[str, Model]) -> None:
         """Bring from now on what `resource` says; what the watch has seen stays."""
@@ -169,7 +175,8 @@ class Pressures:
         self._readings.begin(now)
         changed = False
         for name, policy in self._policies.items():
-            value, _ = self._readings.read(policy.resource.spec.trigger.metric, now)
+            value, trouble = self._readings.read(policy.resource.spec.trigger.metric, now)
+            self._sees(name, policy, value, trouble, now)
             if policy.watch.look(value, now):
                 changed = True
                 self._happened(name, policy)
@@ -210,6 +217,20 @@ class Pressures:
             evicting.cancel()
             await asyncio.gather(evicting, return_exceptions=True)
         await self._readings.aclose()
+
+    def _sees(self, name: str, policy: _Policy, value: float | None, trouble: str, now: float) -> None:
+        """A line in the log when nothing is read for long, and when it is again: a policy that is blind does nothing."""
+        if value is not None:
+            if policy.blind:
+                _log.warning("pressure %s is watched again: %s is %.4g", name, policy.resource.spec.trigger.metric, value)
+            policy.blind_since, policy.blind = None, False
+            return
+        if policy.blind_since is None:
+            policy.blind_since = now
+        if not policy.blind and now - policy.blind_since >= BLIND_SECONDS:
+            policy.blind = True
+            stays = "acts until it is known" if policy.watch.acting else "cannot act"
+            _log.warning("pressure %s %s: nothing is known of %s: %s", name, stays, policy.resource.spec.trigger.metric, trouble)
 
     def _happened(self, name: str, policy: _Policy) -> None:
         watch, trigger = policy.watch, policy.resource.spec.trigger
