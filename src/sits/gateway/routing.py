@@ -110,23 +110,27 @@ class Routing:
             self.outcomes, self._brothers, noted=self._noted, judges=self.judging.status, worker=process
         )
         self.topics: dict[str, Topic] = {FEEDBACK: self._feedback.here, TALLIES: self._feedback.tallies}
-        self._workers = Workers()
-        bus = OverBus(connect, service.wall) if connect is not None else None
-        self.reporting = Reporting(
-            service.standing, self.outcomes, bus or self._workers, process, loop=service.loop, clock=perf_counter
-        )
-        self._bus = bus
-        self.around: Around | None = None
-        """The other gateways, where there can be some; the other workers of this machine are among them."""
-        if bus is not None:
-            self.around = Around(process, self.reporting.present, self.reporting.fresh, bus.steady, service.wall)
-            self._feedback.others = Afar(AFAR, self.around, self._feedback.answer)
-            self.beside(self._feedback.others.run)
+        self._join(connect, process)
         self.streams: dict[str, Stream] = {TOPIC: self._workers.follow}
         self._save_at = 0.0
         self._saving = asyncio.Lock()
         service.understanding, service.outcomes = self.understanding, self.outcomes
         service.standing.vitals = self.vitals
+
+    def _join(self, connect: Callable[[], Awaitable[Bus]] | None, process: str) -> None:
+        """Be one of several processes: the workers of this machine, and where there is a bus all gateways on it."""
+        service = self._service
+        self._workers = Workers()
+        self._bus = OverBus(connect, service.wall) if connect is not None else None
+        self.reporting = Reporting(
+            service.standing, self.outcomes, self._bus or self._workers, process, loop=service.loop, clock=perf_counter
+        )
+        self.around: Around | None = None
+        """The other gateways, where there can be some; the other workers of this machine are among them."""
+        if self._bus is not None:
+            self.around = Around(process, self.reporting.present, self.reporting.fresh, self._bus.steady, service.wall)
+            self._feedback.others = Afar(AFAR, self.around, self._feedback.answer)
+            self.beside(self._feedback.others.run)
 
     def add_to(self, pages: Pages, siblings: Siblings) -> None:
         """Have the pages answered."""
