@@ -19,7 +19,8 @@ from sits.resilience.qos.classes import NAMES
 from sits.resilience.qos.gate import Gate
 from sits.resilience.switch.divert import Switches
 from sits.resources.choosing import RouteRule, While
-from sits.resources.kinds import Model, SettingsSpec
+from sits.resources.kinds import LOCAL_ENGINES, Model, SettingsSpec
+from sits.resources.reliability import BreakerSpec
 from sits.routing.beginnings import Beginnings
 from sits.routing.policies import TargetState, Usual
 from sits.routing.pool import LEFT_ALONE, NOBODY
@@ -103,7 +104,7 @@ class Standing:
             model.metadata.name,
             spec.zone,
             spec.version,
-            spec.breaker or settings.breaker,
+            _breaker_of(model, settings),
             spec.promise.latency_p95_ms,
             self.clock(),
             _place(model),
@@ -165,7 +166,7 @@ class Standing:
                 name,
                 model.spec.zone,
                 model.spec.version,
-                model.spec.breaker or settings.breaker,
+                _breaker_of(model, settings),
                 model.spec.promise.latency_p95_ms,
                 _place(model),
             )
@@ -236,6 +237,15 @@ class Standing:
 def _say(change: Change) -> None:
     level = logging.INFO if change.after == "closed" else logging.WARNING
     _log.log(level, "breaker of %s: %s -> %s: %s", change.name, change.before, change.after, change.detail)
+
+
+def _breaker_of(model: Model, settings: SettingsSpec) -> BreakerSpec:
+    """How the breaker of a model is declared. That of a local one goes by its first content only where the model says so itself: it
+    is slow while this machine is busy, and another one here would be no faster."""
+    own, general = model.spec.breaker, settings.breaker
+    if own is not None or model.spec.engine not in LOCAL_ENGINES or general.p99_ms is None:
+        return own or general
+    return msgspec.structs.replace(general, p99_ms=None)
 
 
 def _place(model: Model) -> str:

@@ -334,7 +334,7 @@ def test_entries_that_can_be_asked_become_models() -> None:
 class Agent(BaseHTTPRequestHandler):
     """A server that answers as both registries do, and notes the token that it was given."""
 
-    tokens: list[str | None] = []  # noqa: RUF012 - one server for the module
+    tokens: list[str | None] = []  # noqa: RUF012 - of the server that runs
     users: list[str | None] = []  # noqa: RUF012 - as above
 
     def do_GET(self) -> None:
@@ -358,8 +358,10 @@ class Agent(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def agent() -> Iterator[str]:
+    Agent.tokens.clear()
+    Agent.users.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Agent)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
