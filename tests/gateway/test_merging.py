@@ -130,6 +130,29 @@ async def test_units_that_are_merged_away_are_told_to_sleep_on_until_they_are_wa
 
 
 @inside_loop
+async def test_units_that_were_woken_too_early_sleep_again_and_one_that_cannot_does_not_keep_the_others_awake() -> None:
+    scene = Scene(keep_seconds=0.001)
+    lane, hands = scene.lane, scene.hands
+    rest, fails = hands.rest, [True]
+
+    async def rests(name: str) -> bool:
+        if name == "a" and fails:
+            fails.pop()
+            raise SitsError(Code.INTERNAL, "its process ended")
+        return await rest(name)
+
+    hands.rest = rests  # type: ignore[method-assign]
+    scene.flow(5000, 100)
+    await scene.settle(lambda: lane.asleep == {"a", "c"})
+    scene.flow(2000, 50)
+    await scene.settle(lambda: hands.done[-2:] == ["ready a", "ready c"])
+    scene.flow(5000, 100)
+    await scene.settle(lambda: lane.asleep == {"a", "c"})
+    assert (lane.units.state, lane.away) == ("merged", frozenset("ac"))
+    await scene.merging.aclose()
+
+
+@inside_loop
 async def test_nobody_gets_requests_again_before_all_are_ready_and_a_split_that_fails_changes_nothing() -> None:
     scene = Scene()
     lane, hands = scene.lane, scene.hands
@@ -282,13 +305,24 @@ async def test_two_real_units_merge_and_split(model_folder: pathlib.Path, park: 
             "/v1/chat/completions", {"model": "two", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8}
         )
         await eventually(lambda: hands.busy("two") == 1, "it is asked")
-        for _ in range(200):
+
+        async def rushed(met: Callable[[], bool], what: str) -> None:
+            """Until it is so, requests keep coming: a rush lasts as long as a machine that is busy takes."""
+
+            def looked() -> bool:
+                for _ in range(20):
+                    lane.saw(service.standing.clock(), 900)
+                return met()
+
+            await eventually(looked, what)
+
+        for _ in range(180):
             lane.saw(service.standing.clock(), 900)
-        await eventually(lambda: lane.away == {"two"}, "merged")
+        await rushed(lambda: lane.away == {"two"}, "merged")
         assert (await asked.ended()).status == 200
-        await eventually(lambda: lane.timing.drain is not None, "drained")
+        await rushed(lambda: lane.timing.drain is not None, "drained")
         if park == 0.0:
-            await eventually(lambda: lane.asleep == {"two"}, "it is asleep")
+            await rushed(lambda: lane.asleep == {"two"}, "it is asleep")
             assert engine.status.state == "asleep"
         lane.traffic = Traffic()  # As it is when five seconds have passed.
         await eventually(lambda: lane.away == NOBODY, "split: nobody asks any more", 60.0)

@@ -217,8 +217,8 @@ class Merging:
             if action is not None:
                 self._leave(lane)
                 lane.task = asyncio.create_task(self._change(lane, action, now, sample), name="units")
-            elif lane.asleep and lane.units.state == "merged" and not lane.units.crowded(sample):
-                self._come_back(lane)
+            elif lane.units.state == "merged":
+                self._merged(lane, lane.units.crowded(sample))
 
     def _look(self) -> None:
         self._timer = None
@@ -280,12 +280,27 @@ class Merging:
         while any(self._doing.busy(name) for name in lane.others):  # noqa: ASYNC110 - requests set no event of ours
             await asyncio.sleep(DRAIN_SECONDS)
         lane.timing.drain = self._clock() - decided
+        await self._park(lane)
+
+    async def _park(self, lane: Lane) -> None:
+        """Have the others sleep when they were not wanted for a while, and see to it that they do. Goes on until it is ended."""
         await asyncio.sleep(lane.wanted.spec.park_seconds)
         while True:
             for name in lane.others:
-                if await self._doing.rest(name):
-                    lane.asleep.add(name)
+                try:
+                    if await self._doing.rest(name):
+                        lane.asleep.add(name)
+                except SitsError as error:
+                    _log.warning("unit %s of %s cannot be put to sleep: %s", name, lane.route, error.message)
             await asyncio.sleep(self._keep)
+
+    def _merged(self, lane: Lane, crowded: bool) -> None:
+        """While units are merged: wake who sleeps when the rush is over, and have them sleep again when it is back."""
+        if not crowded:
+            if lane.asleep:
+                self._come_back(lane)
+        elif lane.task is None or lane.task.done():
+            lane.task = asyncio.create_task(self._park(lane), name="units")
 
     def _come_back(self, lane: Lane) -> None:
         """The rush is over though it is not time to split yet: wake who is asleep, so that the split need not wait."""
