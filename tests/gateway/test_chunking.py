@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 from time import perf_counter
 from types import SimpleNamespace
@@ -248,6 +249,15 @@ def test_a_piece_that_is_not_read_ends_the_request(reader: Reader, code: Code, s
     with pytest.raises(SitsError, match=said) as caught:
         through(reader, chat(("user", "\n\n".join(STORY))))
     assert (caught.value.code, len(reader.asked)) == (code, asks)
+
+
+@pytest.mark.parametrize("kept", ["note ", "字", "🙂"])
+def test_notes_that_are_longer_than_was_asked_for_are_cut_to_what_there_is_room_for(kept: str) -> None:
+    reader = Reader(kept * 5000, kept * 10)
+    read = through(reader, chat(("user", "\n\n".join(STORY))))
+    (whole,) = re.findall(f"(?:{kept})+", reader.asked[1]["messages"][-1]["content"])
+    assert 60 <= len(whole.encode()) // 3 <= 72, "64 tokens"
+    assert read.notes == (kept * 10).strip()
 
 
 def test_who_makes_no_notes_is_replaced() -> None:

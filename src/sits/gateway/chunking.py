@@ -250,9 +250,20 @@ class Reading:
                     (self.used.input or 0) + answer.usage.prompt_tokens, (self.used.output or 0) + answer.usage.completion_tokens
                 )
             if said and said.strip():
-                return said.strip()
+                return await self._within(said.strip())
             if not self._readers.refuse():
                 raise SitsError(Code.UPSTREAM_BROKEN, f"{reader} made no notes of part {number} of {pieces} of the prompt")
+
+    async def _within(self, notes: str) -> str:
+        """The notes, cut where they are longer than was asked for: the next ask has room for so many. A text may have a few tokens
+        more when it is read than when it was made."""
+        most = self._room.notes
+        while len(notes.encode(errors="replace")) > most:  # A token is a byte at the least.
+            (count,) = await self._count(notes)
+            if count <= most + most // 8:
+                break
+            notes = notes[: len(notes) * most // count]
+        return notes
 
     async def _asked(self, body: bytes, what: str) -> _Answer:
         ended = self._over()
