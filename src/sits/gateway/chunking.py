@@ -255,7 +255,7 @@ class Reading:
                 raise SitsError(Code.UPSTREAM_BROKEN, f"{reader} made no notes of part {number} of {pieces} of the prompt")
 
     async def _within(self, notes: str) -> str:
-        """The notes, cut where they are longer than was asked for: the next ask has room for so many. A text may have a few tokens
+        """The notes, cut where they are longer than was asked for: the next ask has room for so many. A text may have some tokens
         more when it is read than when it was made."""
         most = self._room.notes
         while len(notes.encode(errors="replace")) > most:  # A token is a byte at the least.

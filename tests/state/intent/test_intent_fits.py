@@ -136,6 +136,19 @@ def test_a_fit_that_cannot_be_read_is_made_anew(tmp_path: Path, content: bytes, 
     assert "is made anew" in caplog.text
 
 
+@pytest.mark.parametrize("damage", ["a bit", "the end"])
+def test_of_a_fit_that_is_damaged_no_figure_is_taken(tmp_path: Path, damage: str) -> None:
+    fits, raw = Fits(tmp_path), fit_task(task())
+    fits.keep("a", raw)
+    file = tmp_path / "fit-a.bin"
+    whole = file.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 40)):
+        file.write_bytes(whole[:at] if damage == "the end" else whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        assert fits.take("a") is None
+    file.write_bytes(whole)
+    assert fits.take("a") is not None
+
+
 def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SitsError, match=r"file/fit-a.bin") as caught:

@@ -1,7 +1,7 @@
 """Fitted intents in files of the data folder: fitted once on a machine, by a process of its own, and read by all that serve.
 
-A file is named by a digest of everything that the fit is made from, is written whole and put in place by one rename. One that
-cannot be read is none: it is made anew.
+A file is named by a digest of everything that the fit is made from, is written whole and put in place by one rename. It begins with
+a digest of what it holds: figures that a disk has changed would be read as others. One that cannot be read is none: it is made anew.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sits.intent")
 
-VERSION = b"3"
+VERSION = b"4"
 """Of what fitting does and of these files: another one makes all anew."""
+SEAL = 32
+"""Bytes of a digest."""
 MOST = 4
 """Fits that are kept: of the configurations that were in force last."""
 
@@ -165,7 +167,10 @@ class Fits:
         """What was fitted, if it is there."""
         path = self._path(name)
         try:
-            return unpack(path.read_bytes())
+            raw = path.read_bytes()
+            if blake3(raw[SEAL:]).digest(SEAL) != raw[:SEAL]:
+                raise ValueError("it is not what was written")
+            return unpack(raw[SEAL:])
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError, ValueError) as error:
@@ -180,7 +185,7 @@ class Fits:
         """
         path = self._path(name)
         try:
-            put(path, raw)
+            put(path, blake3(raw).digest(SEAL) + raw)
             others = sorted(self.folder.glob("fit-*.bin"), key=lambda one: one.stat().st_mtime, reverse=True)
         except OSError as error:
             raise told(error, path) from error
