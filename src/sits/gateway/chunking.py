@@ -197,7 +197,10 @@ class Reading:
         self._progress.size = size
         pieces = await self._pieces(material.text, size)
         if len(pieces) > room.pieces:
-            said = f"the prompt is too long: {len(pieces)} pieces of {size} tokens, and the route reads {room.pieces} at the most"
+            said = (
+                f"the prompt is too long: {len(pieces)} pieces of {size} tokens, and the route reads {room.pieces} at the most "
+                "(`context.pieces`)"
+            )
             raise SitsError(Code.CONTEXT_TOO_LONG, said, param="messages")
         return pieces
 

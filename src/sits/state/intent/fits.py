@@ -1,7 +1,8 @@
 """Fitted intents in files of the data folder: fitted once on a machine, by a process of its own, and read by all that serve.
 
-A file is named by a digest of everything that the fit is made from, is written whole and put in place by one rename. It begins with
-a digest of what it holds: figures that a disk has changed would be read as others. One that cannot be read is none: it is made anew.
+A file is named by a digest of everything that the fit is made from, is written whole and put in place by one rename. It begins
+with a digest of what it holds: figures that a disk has changed would be read as others. One that cannot be read is none, and is
+made anew.
 """
 
 from __future__ import annotations
