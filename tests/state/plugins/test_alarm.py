@@ -210,6 +210,33 @@ def test_cleaning_up_that_does_not_end_is_cut_as_well(kind, swallowed):
     assert seen.looks > MOST
 
 
+TAKERS = {
+    "the default": lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL),
+    "nobody": lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN),
+    "its own": lambda: signal.signal(signal.SIGALRM, lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("seconds", [LIMIT, AMPLE], ids=["a call", "loading a file"])
+@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
+def test_who_takes_the_signal_for_itself_is_told_so_and_the_next_call_is_cut_all_the_same(alarm, take, seconds):
+    alarm.call(LIMIT, int)  # the timer runs
+    with pytest.raises(RuntimeError, match="took the signal SIGALRM for itself"):
+        alarm.call(seconds, take)
+    with pytest.raises(Cut):
+        alarm.call(LIMIT, sleeps)
+
+
+def test_a_file_that_takes_the_signal_while_it_is_loaded_is_not_ended_by_a_timer_of_before(alarm):
+    def loads():
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        _busy_until(time.perf_counter() + 3 * LIMIT)
+
+    alarm.call(LIMIT, int)
+    with pytest.raises(RuntimeError, match="took the signal SIGALRM for itself"):
+        alarm.call(AMPLE, loads)
+
+
 @pytest.mark.parametrize(("signals", "ends"), [(1, "back"), (2, "cut")])
 def test_a_signal_that_comes_late_is_no_reason_to_cut_and_the_next_one_is(signals, ends):
     """The timer was armed for a call before, and nothing is known of the one of now, which should be over by then."""
