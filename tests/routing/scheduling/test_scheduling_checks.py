@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -121,6 +122,16 @@ class _Fails(_Good):
         return [100.0 / len(facts.body)] * len(candidates)
 
 
+class _EndlessNumbers(list[float]):
+    def __iter__(self) -> Iterator[float]:
+        return itertools.repeat(1.0)
+
+
+class _Endless(_Good):
+    def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+        return _EndlessNumbers([1.0] * len(candidates))
+
+
 class _Nameless(_Good):
     name = ""
 
@@ -134,6 +145,7 @@ def _picky(made: Made) -> Score:
     ("make", "check", "said"),
     [
         (lambda made: _Short(), "gives_a_number_for_each_candidate", "1 numbers for 2 candidates"),
+        (lambda made: _Endless(), "gives_a_number_for_each_candidate", "more than 1 numbers for 1 candidates"),
         (lambda made: _Nan(), "gives_a_number_for_each_candidate", "nan is no finite number"),
         (lambda made: _Beyond(), "gives_a_number_for_each_candidate", "101.0 is not from 0 to 100, and `scale` is `given`"),
         (lambda made: _Moody(), "says_the_same_of_the_same", "another answer to the same request, asked again"),
@@ -143,7 +155,7 @@ def _picky(made: Made) -> Score:
         (lambda made: _Meddles(), "changes_nothing", "a candidate was changed"),
         (lambda made: _Nameless(), "is_named", "`name` is empty"),
     ],
-    ids=["short", "nan", "beyond", "moody", "peeks", "many-facets", "unhashable", "meddles", "nameless"],
+    ids=["short", "endless", "nan", "beyond", "moody", "peeks", "many-facets", "unhashable", "meddles", "nameless"],
 )
 def test_a_check_finds_what_is_wrong_with_a_score(make: Any, check: str, said: str) -> None:
     assert _only(check, make) == said
