@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from aftermath import guarded
@@ -18,8 +18,10 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The same examples at every run, so that a change is told from luck; `SITS_DICE=1 make test` looks for others.
-settings.register_profile("steady", derandomize=True)
-settings.register_profile("dice", derandomize=False)
+# How long an example takes, and how long it takes to make one, is claimed by none: it says how busy the machine is.
+ANY_PACE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", ANY_PACE, derandomize=True)
+settings.register_profile("dice", ANY_PACE, derandomize=False)
 if os.environ.get("SITS_DICE"):
     settings.load_profile("dice")
 else:

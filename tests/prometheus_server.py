@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import json
 import shutil
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from sits.engines.scripted import AGAIN, READ, Received, ScriptedServer, answer
+from sits.ports.servers.process import free_port
 
 Said = Sequence[str | tuple[str, Mapping[str, str]]] | str | None
 """The values of a query's series, with their labels if they have any; or why it is refused; or None: no answer."""
@@ -59,9 +59,7 @@ async def recorded(folder: Path, values: Mapping[str, Said]) -> AsyncIterator[st
 @contextlib.asynccontextmanager
 async def real(folder: Path, values: Mapping[str, Said]) -> AsyncIterator[str]:
     """The address of a Prometheus of its own, that scrapes nothing and says what it says."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{free.getsockname()[1]}"
+    place = f"127.0.0.1:{free_port()}"
     config = folder / "prometheus.yml"
     config.write_text("global: {}\n")
     options = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={place}"]

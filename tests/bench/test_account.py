@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sits.bench import BenchError, account
-from sits.bench.child import Child, answers, free_port
+from sits.bench.child import Child, answers
+from sits.ports.servers.process import free_port
 
 # Burns CPU in itself, in a child that it waits for, and in a child that lives on; says what each took, then waits.
 BURNER = """

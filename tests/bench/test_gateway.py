@@ -10,7 +10,7 @@ import pytest
 
 from sits.bench import BenchError, bodies
 from sits.bench.account import Memory
-from sits.bench.child import Child, free_port
+from sits.bench.child import Child
 from sits.bench.figure import exit_code
 from sits.bench.gateway import PACED, PLAIN, SCENARIOS
 from sits.bench.load import Load
@@ -20,6 +20,7 @@ from sits.bench.peers import GATEWAYS, Running, Spot, chosen, start
 from sits.bench.rounds import Course, Found, Phase, Sample, Scenario, ask, drive, summary, take
 from sits.bench.upstream import Paced
 from sits.bench.verdict import Ready, figures, page
+from sits.ports.servers.process import free_port
 
 PACE = 0.2
 CORE = max(os.sched_getaffinity(0))

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sits.bench import BenchError, Plan, state_ports, state_workers
-from sits.bench.child import free_port
 from sits.bench.figure import exit_code
 from sits.bench.soak import Counts, Soaked, slope, soak_figures
 from sits.bench.soak import _gateway as soak_gateway
@@ -27,6 +26,7 @@ from sits.bench.upstream import Paced
 from sits.chaos.netns import Net, Traffic, Weather, refusal
 from sits.chaos.netns_wire import Wire
 from sits.cli.docs_ports import PORTS, checks, consistency
+from sits.ports.servers.process import free_port
 
 HERE = ["heal_gateways_seconds", "heal_crdts_seconds", "heal_sessions_seconds", "registration_live_seconds"]
 HERE += ["registration_live_rough_seconds", "removed_still_served", "acknowledged_lost", "session_forks_unrecorded"]

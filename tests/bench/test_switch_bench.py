@@ -10,12 +10,12 @@ import msgspec
 import pytest
 import uvloop
 
-from sits.bench.child import free_port
 from sits.bench.figure import exit_code
 from sits.bench.page import render
 from sits.bench.switch import FULL, Rollback, Story, Told, figures, page
 from sits.bench.switch_client import Counts, Reading, Stage
 from sits.bench.switch_upstream import Arrivals, Served, _Connection, begun, wanted
+from sits.ports.servers.process import free_port
 
 ASKED = [{"role": "user", "content": "数到 7"}]
 

@@ -9,13 +9,14 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from gateway_client import Asking, ask, begin, eventually
 from gateway_rig import settings, write
+
+from sits.ports.servers.process import free_port
 
 COMMAND = (sys.executable, "-c", "from sits.cli.sits import main; main()")
 START_SECONDS = 60.0
@@ -42,10 +43,7 @@ class Sits:
 
     async def start(self) -> None:
         """Start it, on the same port as before if there was one."""
-        if not self.port:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self.port = free.getsockname()[1]
+        self.port = self.port or free_port()
         options = ["--config", self.config, "--data", self.folder / "data", "--port", self.port, "--workers", self._workers]
         with self._log.open("ab") as log, self._banner.open("ab") as banner:
             self._process = await asyncio.create_subprocess_exec(
@@ -59,7 +57,7 @@ class Sits:
             while True:
                 assert self._process.returncode is None, self.log
                 with contextlib.suppress(OSError):
-                    if (await ask(self.port, "/readyz")).status == 200 and len(self.crew()) >= self._workers:
+                    if (await ask(self.port, "/readyz")).status == 200 and self.listening() >= self._workers:
                         return
                 await asyncio.sleep(0.02)
 
@@ -111,6 +109,11 @@ class Sits:
             return [self.pid]
         found = pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(pid) for pid in found.split()]
+
+    def listening(self) -> int:
+        """How many processes take connections: one that answers says nothing of the others, and may be the one to be killed."""
+        rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[1] == f"0100007F:{self.port:04X}" and row[3] == "0A" for row in rows)
 
     def lives(self, pid: int) -> bool:
         return pathlib.Path(f"/proc/{pid}").exists()

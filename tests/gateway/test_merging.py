@@ -296,7 +296,8 @@ async def test_two_real_units_merge_and_split(model_folder: pathlib.Path, park: 
         await asyncio.gather(hands.ready("one"), hands.ready("two"))
         engine = service.table.targets["two"].engine
         assert isinstance(engine, LocalEngine)
-        merging = Merging(hands, lambda event, said: None, clock=service.standing.clock)
+        # A model whose process is not given the time to say that it falls asleep is told so again, soon.
+        merging = Merging(hands, lambda event, said: None, clock=service.standing.clock, keep_seconds=0.2)
         merging.take({"pair": declared})
         merging.start()
         lane = merging.of("pair")

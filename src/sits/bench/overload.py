@@ -20,11 +20,12 @@ from pathlib import Path
 import msgspec
 
 from sits.bench import BenchError, Outcome, Plan, bodies, overload_found, overload_limits
-from sits.bench.child import Child, answers, free_port
+from sits.bench.child import Child, answers
 from sits.bench.overload_client import Order, Phase, Row, Running
 from sits.bench.overload_found import Found
 from sits.bench.state_gateway import GatewayProcess, openai_model
 from sits.inner.errors import SitsError
+from sits.ports.servers.process import free_port
 
 PLACES, FIXED, MORE = 32, 0.1, 0.06
 """The model: places, seconds that each request takes, seconds that it takes more on average."""

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from sits.bench import BenchError, bodies, own_build
-from sits.bench.child import Child, free_port
+from sits.bench.child import Child
+from sits.ports.servers.process import free_port
 
 
 class Spot(msgspec.Struct, frozen=True):

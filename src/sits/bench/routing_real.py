@@ -23,11 +23,12 @@ import msgspec
 import uvloop
 
 from sits.bench import BenchError
-from sits.bench.child import Child, answers, free_port
+from sits.bench.child import Child, answers
 from sits.bench.routing_pool import SHEETS, Told, stale
 from sits.bench.routing_world import Ask, Backend, Seen, Simulation
 from sits.bench.state_gateway import GatewayProcess, openai_model
 from sits.inner.errors import SitsError
+from sits.ports.servers.process import free_port
 from sits.routing.policies import POLICIES
 
 SLOTS = 8

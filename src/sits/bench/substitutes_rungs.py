@@ -13,11 +13,12 @@ import msgspec
 
 from sits.bench import BenchError
 from sits.bench.cache_served import Line, Reply
-from sits.bench.child import Child, answers, free_port
+from sits.bench.child import Child, answers
 from sits.bench.declared import declare, resource
 from sits.bench.figure import Figure, bounded, measured
 from sits.bench.load import percentile
 from sits.bench.upstream import Paced
+from sits.ports.servers.process import free_port
 
 CACHE = "<= 50"
 TEMPLATE = "<= 10"

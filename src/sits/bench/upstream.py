@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from sits.bench import BenchError, bodies
-from sits.bench.child import Child, answers, free_port
+from sits.bench.child import Child, answers
+from sits.ports.servers.process import free_port
 
 MODELS = '{"object":"list","data":[{"id":"bench","object":"model","created":1,"owned_by":"bench"}]}'
 

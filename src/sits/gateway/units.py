@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sits.gateway.ending import end
+from sits.inner.ending import end
 from sits.inner.errors import SitsError
 from sits.resources.snapshot import Snapshot
 from sits.resources.units import UnitsSpec
@@ -29,6 +29,8 @@ LOOK_SECONDS = 0.02
 """Between two looks; two of them fit into the 50 ms that data may be old."""
 DRAIN_SECONDS = 0.01
 """Between two looks at whether a unit still has requests."""
+AGAIN_SECONDS = 2.0
+"""After how long one that has not gone to sleep is told to again."""
 KEEP_SECONDS = 900.0
 """How often units that are merged away are told to sleep on; left alone they are unloaded after an hour, and a split would wait
 for their load."""
@@ -292,7 +294,8 @@ class Merging:
                         lane.asleep.add(name)
                 except SitsError as error:
                     _log.warning("unit %s of %s cannot be put to sleep: %s", name, lane.route, error.message)
-            await asyncio.sleep(self._keep)
+            all_sleep = lane.asleep.issuperset(lane.others)
+            await asyncio.sleep(self._keep if all_sleep else min(self._keep, AGAIN_SECONDS))
 
     def _merged(self, lane: Lane, crowded: bool) -> None:
         """While units are merged: wake who sleeps when the rush is over, and have them sleep again when it is back."""
