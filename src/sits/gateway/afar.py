@@ -22,6 +22,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from sits.inner.ending import together
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus import Bus, Message, Subscription
 from sits.routing.reports import LONGEST_WHO
@@ -194,10 +195,10 @@ class Afar(Generic[Q, A]):
         while True:
             try:
                 await self._talk(bus)
-            except* SitsError as errors:
-                _log.debug("%s of other gateways waits for the bus: %s", self._kind.words, errors.exceptions[0])
-            except* Exception as errors:
-                _log.error("a defect ended %s over the bus, it begins again", self._kind.words, exc_info=errors)
+            except SitsError as error:
+                _log.debug("%s of other gateways waits for the bus: %s", self._kind.words, error.message)
+            except Exception:
+                _log.exception("a defect ended %s over the bus, it begins again", self._kind.words)
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _talk(self, bus: Bus) -> None:
@@ -208,10 +209,7 @@ class Afar(Generic[Q, A]):
             stack.push_async_callback(said.aclose)
             self.listens = True
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(_listen(asked, self._hear_asked))
-                    group.create_task(_listen(said, self._hear_said))
-                    group.create_task(self._speak(bus))
+                await together(_listen(asked, self._hear_asked), _listen(said, self._hear_said), self._speak(bus))
             finally:
                 self.listens = False
 

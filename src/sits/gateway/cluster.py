@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from blake3 import blake3
 
-from sits.gateway.ending import end
+from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus.base import ABSENT, LARGEST_PAYLOAD, Bus, Pair
 from sits.resources.kinds import Model, Resource

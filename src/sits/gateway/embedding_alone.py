@@ -9,11 +9,11 @@ from pathlib import Path
 from time import perf_counter, time
 
 from sits.gateway.embedding import BuiltIn, Declared, Embedder
-from sits.gateway.ending import end
 from sits.gateway.fleet import Fleet
 from sits.gateway.standing import Standing
 from sits.gateway.substituting import embedding_model
 from sits.gateway.table import Table
+from sits.inner.ending import end
 from sits.inner.sweep import Sweep
 from sits.inner.turn import Turn
 from sits.observe.metrics import Registry

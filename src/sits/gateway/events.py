@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from sits.gateway.ending import end
+from sits.inner.ending import end
 from sits.inner.errors import SitsError
 from sits.ports.bus import Bus
 from sits.resilience.colours import PLAIN, Tint, wrap

@@ -12,8 +12,8 @@ import pathlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from sits.gateway.ending import end
 from sits.gateway.siblings import Siblings
+from sits.inner.ending import end, together
 from sits.inner.errors import SitsError
 from sits.ports.bus import Bus
 
@@ -32,6 +32,8 @@ OLD_SECONDS = 2.0
 """A report that comes so much later than the quickest one of late did is of another time: the bus was away."""
 WINDOW_SECONDS = 3.0
 """Of late are the last one or two of these."""
+LAST_SECONDS = 0.5
+"""How long an end waits for the others to be told of it."""
 STEADY_SECONDS = 10.0
 """After so long without trouble whoever is on the bus has been heard: it says something every second, and a call that waits for a
 bus that is away is one of a few seconds."""
@@ -58,8 +60,8 @@ class Carrier(Protocol):
     def say(self, report: bytes) -> None:
         """Tell everybody. Does not wait."""
 
-    async def aclose(self) -> None:
-        """Neither say nor hear any more. Safe to repeat."""
+    async def aclose(self, last: bytes = b"") -> None:
+        """Neither say nor hear any more, but for a `last` report that is told if that can be done at once. Safe to repeat."""
 
 
 class Lateness:
@@ -114,7 +116,9 @@ class Workers:
             else:
                 writer.write(frame)
 
-    async def aclose(self) -> None:
+    async def aclose(self, last: bytes = b"") -> None:
+        if last:
+            self.say(last)
         task, self._task = self._task, None
         await end(task, *self._following.values())
         for writer in self._followers:
@@ -168,6 +172,8 @@ class OverBus:
         self._wall = wall
         self._well_since = float("inf")
         self._waiting: bytes | None = None
+        self._bus: Bus | None = None
+        """As long as it is there."""
         self._bell = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -188,7 +194,11 @@ class OverBus:
         self._waiting = report
         self._bell.set()
 
-    async def aclose(self) -> None:
+    async def aclose(self, last: bytes = b"") -> None:
+        if last and self._bus is not None:
+            with contextlib.suppress(SitsError, TimeoutError):  # The others find out by themselves.
+                async with asyncio.timeout(LAST_SECONDS):
+                    await self._bus.publish(SUBJECT, last)
         task, self._task = self._task, None
         await end(task)
 
@@ -196,18 +206,15 @@ class OverBus:
         while True:
             bus: Bus | None = None
             try:
-                bus = await self._connect()
+                self._bus = bus = await self._connect()
                 self._well_since = asyncio.get_running_loop().time()
-                async with asyncio.TaskGroup() as group:
-                    for beside in self.beside:
-                        group.create_task(beside(bus))
-                    group.create_task(self._hear(bus, hear))
-                    group.create_task(self._say(bus))
-            except* SitsError as errors:
-                _log.debug("reports wait for the bus: %s", errors.exceptions[0])
-            except* Exception as errors:
-                _log.error("a defect ended reports over the bus, they begin again", exc_info=errors)
+                await together(*(beside(bus) for beside in self.beside), self._hear(bus, hear), self._say(bus))
+            except SitsError as error:
+                _log.debug("reports wait for the bus: %s", error.message)
+            except Exception:
+                _log.exception("a defect ended reports over the bus, they begin again")
             finally:
+                self._bus = None
                 if bus is not None:
                     await bus.aclose()
             await asyncio.sleep(AGAIN_SECONDS)

@@ -22,9 +22,9 @@ import msgspec
 from sits import dialects
 from sits.dialects.wanted import wanted
 from sits.gateway.asking import ask
-from sits.gateway.ending import end
 from sits.gateway.exchange import Exchange
 from sits.inner.ask import Operation
+from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
 from sits.inner.event import Usage
 from sits.resilience.shadow import read

@@ -20,9 +20,8 @@ from sits.gateway.admin import Admin
 from sits.gateway.cache_pages import CachePages
 from sits.gateway.cluster import node_id, node_name, process_id
 from sits.gateway.conversations import Conversations, ResponsePages
-from sits.gateway.crew import Figures, Versions
+from sits.gateway.crew import Figures, Told, Versions
 from sits.gateway.embedding import BuiltIn, Declared, Embedder
-from sits.gateway.ending import end
 from sits.gateway.fleet import Fleet
 from sits.gateway.listing import Listing
 from sits.gateway.meaning import Meaning
@@ -33,7 +32,7 @@ from sits.gateway.plugging import Plugging
 from sits.gateway.recall import Caches
 from sits.gateway.record_pages import RecordPages
 from sits.gateway.registration import Registry as Registrar
-from sits.gateway.registry import ServiceRegistry, counted, unloaded
+from sits.gateway.registry import TOPIC, ServiceRegistry, counted, unloaded
 from sits.gateway.registry_pages import RegistryPages
 from sits.gateway.reliability import Reliability
 from sits.gateway.routing import Routing
@@ -42,11 +41,13 @@ from sits.gateway.sessions import SessionPages
 from sits.gateway.siblings import Siblings
 from sits.gateway.standing import Standing
 from sits.gateway.state_pages import StatePages
+from sits.gateway.storage import Storage
 from sits.gateway.stored import Stored
 from sits.gateway.substituting import Substituting, embedding_model
 from sits.gateway.table import Table
 from sits.gateway.tables import Tables
 from sits.gateway.wire import Request
+from sits.inner.ending import end
 from sits.inner.errors import SitsError
 from sits.inner.seldom import Seldom
 from sits.inner.sweep import Sweep
@@ -89,6 +90,7 @@ class Node:
         self.plugging = Plugging(self.standing, self._recompile, self.redactor, lambda: self.reloader.declared)
         self.reloader = Reloader(config, registered=lambda: self.stored.resources, judge=self._judge, base=base_of(config, data))
         self.reloader.number = Versions()
+        self._refusals = Told()
         self.figures: Figures | None = None
         self._data = data
         self._warm = warm
@@ -99,6 +101,16 @@ class Node:
         self.membership: Membership | None = None
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self.storage = Storage(
+            {
+                "ledger": lambda: self.ledger.stuck if self.ledger is not None else None,
+                "trace": lambda: self.routing.recorder.stuck,
+                "vectors": lambda: self.meaning.stuck,
+                "figures": lambda: self.figures.stuck if self.figures is not None else None,
+            },
+            lambda: self.siblings,
+            worker,
+        )
 
     @property
     def swap_error(self) -> str | None:
@@ -110,6 +122,7 @@ class Node:
         run = self._data / "run"
         self.figures = Figures(run, gateway, self._worker)
         self.reloader.number = Versions(run / f"versions-{gateway}")
+        self._refusals = Told(run / f"told-{gateway}")
 
     async def start(self) -> None:
         """Read the configuration, open what is needed, begin to watch.
@@ -233,6 +246,7 @@ class Node:
             unload=self._unload,
             clock=time.perf_counter,
             vectors=vectors_of(settings, pathlib.Path()) if address_of(settings.vectors) != "embedded" else None,
+            others=lambda: self.siblings.ask(TOPIC),
         )
         self.caches.behind(self.services.want(table.snapshot, settings.registry), must=True)
 
@@ -259,8 +273,10 @@ class Node:
         records = RecordPages(lambda: self.service.books.ring, lambda: self.siblings, self.redactor, around)
         if around is not None:
             self.routing.beside(records.run)
-        topics = {**admin.topics, **records.topics, **self.reliability.topics, **self.routing.topics}
-        self.siblings = Siblings(self._data / "run", {**topics, "purge": cache_pages.purge_here}, self.routing.streams)
+        topics = {**admin.topics, **self.storage.topics, **records.topics, **self.reliability.topics, **self.routing.topics}
+        self.siblings = Siblings(
+            self._data / "run", {**topics, "purge": cache_pages.purge_here, TOPIC: self.services.heard}, self.routing.streams
+        )
         await self.siblings.start()
         self._fill(admin)
         records.add_to(self._pages)
@@ -380,8 +396,11 @@ class Node:
         rejected = status.rejected - int(registry.config_rejected.value)
         registry.config_version.value = status.version
         registry.config_rejected.value = status.rejected
+        refused_before = registry.config_last_reload_success.value == 0
         registry.config_last_reload_success.value = 0 if status.last_error else 1
-        if rejected > 0:
+        if not status.last_error and refused_before:
+            self._refusals.first("")  # The same files may be refused again, and that is told again.
+        elif rejected > 0 and self._refusals.first("\n".join([self.reloader.seen, *map(str, status.last_error)])):
             for problem in status.last_error:
                 _log.error("the configuration was refused, version %d stays: %s", status.version, problem)
 
@@ -434,7 +453,7 @@ class Node:
 
     async def _release(self) -> None:
         """Close the engines that nobody needs any more."""
-        beside = (self.routing.understanding, self.services, self.substituting)
+        beside = (self.routing.intent, self.services, self.substituting)
         await self.tables.release([engine for one in beside for engine in one.engines()])
 
     # Small things

@@ -13,8 +13,8 @@ import msgspec
 
 from sits.dialects.shorten import cap_tokens
 from sits.engines.base import Engine
-from sits.gateway.ending import end
 from sits.gateway.strangers import may
+from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
 from sits.observe.metrics import Registry
 

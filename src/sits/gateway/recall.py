@@ -135,7 +135,7 @@ class Caches:
 
     async def aclose(self) -> None:
         """End what is under way."""
-        from sits.gateway.ending import end
+        from sits.inner.ending import end
 
         self.renewals.end()
         await end(self._sweeper, *self._behind)
@@ -321,9 +321,9 @@ class Recall:
         semantic, policy = self._caches.semantic, self._route.semantic
         if semantic is None or policy is None:
             return
-        from sits.state.cache.semantic.query import Query, threshold, turn
+        from sits.state.cache.semantic.query import THRESHOLD, Query, threshold, turn
 
-        least = threshold(self._x.request.headers.get(b"x-sits-cache-threshold"))
+        least = threshold(self._x.request.headers.get(THRESHOLD))
         taken = turn(self._place, self._x.operation, self._x.request.body, policy)
         if taken is not None:
             self._query = Query(taken.text, taken.partition, threshold=least)

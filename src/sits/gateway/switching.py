@@ -15,11 +15,11 @@ from time import perf_counter
 
 from blake3 import blake3
 
-from sits.gateway.ending import end
 from sits.gateway.exchange import Exchange
 from sits.gateway.service import Service
 from sits.gateway.switch_proving import prepare, verify, warm
 from sits.gateway.switch_status import SwitchEvent, SwitchStatus, event_of, status_of
+from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus.base import Bus
 from sits.ports.store.base import Store

@@ -16,7 +16,7 @@ import msgspec
 
 from sits.engines.base import Engine
 from sits.engines.vitals import Telling, Vitals, default_path, vitals_of
-from sits.gateway.ending import end
+from sits.inner.ending import end
 from sits.inner.errors import SitsError
 from sits.resilience.pressure.asking import get
 from sits.resources.vitals import VitalsSpec

@@ -10,6 +10,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from sits.inner.utf8 import utf8
+
 
 class Remedy(enum.Enum):
     """What whoever holds the error can do about it."""
@@ -142,7 +144,8 @@ class SitsError(Exception):
     """Anything that can go wrong with one exchange.
 
     `status` is the HTTP status to send (the table's, unless an upstream's own is kept), `retry_after` is in seconds,
-    `param` is the JSON path or parameter at fault, `upstream_code` is the provider's own code string when it gave one.
+    `param` is the JSON path or parameter at fault, `upstream_code` is the provider's own code string when it gave one. What is
+    said may come from anywhere: it is made such that it can be told (`utf8`).
     """
 
     __slots__ = ("code", "message", "param", "remedy", "retry_after", "status", "upstream_code")
@@ -158,15 +161,21 @@ class SitsError(Exception):
         retry_after: float | None = None,
         upstream_code: str | None = None,
     ) -> None:
+        message = utf8(message)
         super().__init__(message)
         row = CODES[code]
         self.code = code
         self.message = message
         self.status = row.status if status is None else status
         self.remedy = row.remedy if remedy is None else remedy
-        self.param = param
+        self.param = param and utf8(param)
         self.retry_after = retry_after
-        self.upstream_code = upstream_code
+        self.upstream_code = upstream_code and utf8(upstream_code)
 
     def __repr__(self) -> str:
         return f"SitsError({self.code.value}, {self.status}, {self.message!r})"
+
+
+def defect(request_id: str) -> SitsError:
+    """What is told of a defect of the gateway: the log has its stack under the id that the answer and the record have too."""
+    return SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {request_id}")

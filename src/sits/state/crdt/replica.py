@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
+from sits.inner.ending import together
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus.base import Bus, Message, Subscription
 from sits.state.clocks.hybrid import DRIFT, HybridClock, Stamp
@@ -125,13 +126,13 @@ class Replica:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take part until `stop` is set; then what waits is published once more. Outages of the bus are waited out."""
-        async with asyncio.TaskGroup() as group:
-            listener = group.create_task(self._listen())
-            while not stop.is_set():
-                await self._pause(self._heartbeat * (RETRY_EVERY if self._is_away else 1))
-                await self.beat()
+        await together(self._listen(), self._beats_on(stop))
+
+    async def _beats_on(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await self._pause(self._heartbeat * (RETRY_EVERY if self._is_away else 1))
             await self.beat()
-            listener.cancel()
+        await self.beat()
 
     async def beat(self) -> None:
         """Publish what waits, and a digest when it is its turn. For `run`; safe to call at any time."""
