@@ -20,7 +20,7 @@ from sits import dialects
 from sits.engines.base import Call, Deadlines, Outgoing, Reply, field_lines
 from sits.engines.scripted import Received, answer
 from sits.gateway.embedding import BuiltIn, Declared, Embedder
-from sits.gateway.understanding import Understanding
+from sits.gateway.intent_training import IntentTraining
 from sits.inner.errors import SitsError
 from sits.ports.vectors import Vectors
 from sits.ports.vectors.memory import MemoryVectors
@@ -159,7 +159,7 @@ class House:
         self.slept: list[float] = []
         self.again: Callable[[], None] = lambda: None
 
-    def node(self, embedder: Embedder | None = None, **more: Any) -> Understanding:
+    def node(self, embedder: Embedder | None = None, **more: Any) -> IntentTraining:
         self.embedder = embedder or self.embedder
 
         async def vectors() -> Vectors:
@@ -169,7 +169,7 @@ class House:
             self.slept.append(seconds)
             self.again()
 
-        return Understanding(self.data, lambda: self.embedder, vectors, **{"sleep": sleep, **more})
+        return IntentTraining(self.data, lambda: self.embedder, vectors, **{"sleep": sleep, **more})
 
     @property
     def shelves(self) -> list[str]:
@@ -199,7 +199,7 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def ready(node: Understanding) -> None:
+async def ready(node: IntentTraining) -> None:
     await until(lambda: node.status()["state"] == "ready" and bool(node.status()["indexed"]))
 
 

@@ -39,8 +39,8 @@ from granted import Granted
 from sits.engines.base import Outgoing, Reply
 from sits.engines.scripted import AGAIN, READ, ScriptedServer, answer
 from sits.gateway.embedding import BATCH, BuiltIn, Embedder, followed, weights_of
+from sits.gateway.intent_training import AGAIN_SECONDS, IntentTraining
 from sits.gateway.registry import ServiceRegistry
-from sits.gateway.understanding import AGAIN_SECONDS, Understanding
 from sits.inner.errors import Code, SitsError
 from sits.ports.store.memory import MemoryStore
 from sits.ports.vectors import Vectors
@@ -178,9 +178,9 @@ def house(tmp_path: pathlib.Path) -> House:
     return House(tmp_path)
 
 
-async def reads(node: Understanding) -> None:
+async def reads(node: IntentTraining) -> None:
     for text, wanted in ((LAW[0], "law"), (MATHS[2], "maths"), (BACKGROUND[4], None)):
-        assert (await node.read(chat(text), "chat", 10.0)).domain == wanted
+        assert (await node.classifier.read(chat(text), "chat", 10.0)).domain == wanted
 
 
 def test_domains_are_read_by_the_declared_model_and_nothing_of_the_built_in_one(
@@ -196,7 +196,7 @@ def test_domains_are_read_by_the_declared_model_and_nothing_of_the_built_in_one(
         said = {"name": "bge-m3", "dimension": 20, "built_in": False, "wanted": "bge-m3"}
         assert (node.status()["embedder"], node.status()["trouble"]) == (said, "")
         assert node.engines() == [server, server] or node.engines() == [server]
-        assert [one.text for one in await node.nearest(LAW[1], 1)] == [LAW[1]]
+        assert [one.text for one in await node.classifier.nearest(LAW[1], 1)] == [LAW[1]]
         assert house.shelves == [f"examples-{embedder.weights}-20.bin"]
         assert set(small_background) == {f"{embedder.weights}-20"}, "what is shipped of another model was asked for"
         tuning = node.status()["tuning"]
@@ -222,7 +222,7 @@ def test_a_server_that_is_down_leaves_the_quick_stage_alone_until_it_comes(house
 
         def mend() -> None:
             assert (node.status()["state"], node.status()["trouble"]) == ("quick", "nobody there")
-            assert node.look(chat(LAW[0]), "chat") is not None
+            assert node.classifier.look(chat(LAW[0]), "chat") is not None
             if len(house.slept) == 2:
                 server.fault = None
 
@@ -244,11 +244,11 @@ def test_bad_answers_are_in_the_trouble_and_the_quick_verdict_stands(house: Hous
         node.apply(BOTH)
         await ready(node)
         server.spoil = lambda data: {"data": [*data, *data]}
-        verdict = await node.read(chat("a text that nobody has asked of"), "chat", 10.0)
+        verdict = await node.classifier.read(chat("a text that nobody has asked of"), "chat", 10.0)
         assert verdict.stage == "quick"
         await until(lambda: "answers 1 texts with several embeddings for one" in node.status()["trouble"])
         server.spoil = lambda data: {"data": data}
-        assert (await node.read(chat("another text of this kind"), "chat", 10.0)).stage in ("quick", "deep")
+        assert (await node.classifier.read(chat("another text of this kind"), "chat", 10.0)).stage in ("quick", "deep")
         await until(lambda: node.status()["trouble"] == "")
         await node.aclose()
 
@@ -265,7 +265,7 @@ def test_a_model_that_answers_in_another_size_is_said_and_all_is_made_anew_for_i
         said: list[str] = []
         house.again = lambda: said.append(node.status()["trouble"])
         server.size = 16
-        assert (await node.read(chat("a text that nobody has asked of"), "chat", 10.0)).stage == "quick"
+        assert (await node.classifier.read(chat("a text that nobody has asked of"), "chat", 10.0)).stage == "quick"
         await until(lambda: node.status()["embedder"]["dimension"] == 16 and bool(node.status()["indexed"]))
         assert house.slept == [AGAIN_SECONDS[-1]]
         assert said == ["bge-m3 answers with embeddings of 16 numbers, and had 12 before"]
@@ -288,12 +288,12 @@ def test_a_change_of_the_embedder_takes_over_when_all_is_made_and_nothing_is_mix
         seen: list[tuple[Any, bool]] = []
 
         def mend() -> None:
-            seen.append((node.status()["embedder"], node.active))
+            seen.append((node.status()["embedder"], node.classifier.active))
             new.fault = None
 
         house.again, house.embedder = mend, second
         node.apply(BOTH)
-        assert (node.active, node.status()["state"]) == (True, "building")
+        assert (node.classifier.active, node.status()["state"]) == (True, "building")
         assert set(map(id, node.engines())) == {id(old), id(new)}
         await until(lambda: node.status()["embedder"]["name"] == "bge-m3" and bool(node.status()["indexed"]))
         assert seen == [({"name": "multilingual-e5-small", "dimension": 384, "built_in": True, "wanted": "bge-m3"}, True)]
@@ -529,7 +529,7 @@ async def test_a_real_llama_cpp_server_is_the_embedder_of_domains_and_services(f
     patient = {"connect": 5.0, "headers": 60.0, "firstToken": 60.0, "idle": 60.0, "total": 120.0}
     service = settings(embedder={"model": "smol"}, deadlines=patient)
     async with Gateway(folder, NAMED, CARD, *domains, service) as gateway:
-        node = gateway.node.routing.understanding
+        node = gateway.node.routing.intent
         await ready(node)
         status = (await gateway.ask("/v1/admin/intent", method="GET")).json
         assert status["embedder"] == {"name": "smol", "dimension": 576, "built_in": False, "wanted": "smol"}

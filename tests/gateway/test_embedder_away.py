@@ -39,9 +39,9 @@ from sits.engines.remote.engine import RemoteEngine
 from sits.engines.scripted import AGAIN, READ, ScriptedServer
 from sits.gateway.drive import Drive
 from sits.gateway.embedding import BuiltIn
+from sits.gateway.intent_training import IntentTraining
 from sits.gateway.sense import QUERY_SECONDS, Sense
 from sits.gateway.substituting import embedding_model
-from sits.gateway.understanding import Understanding
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
 from sits.ports.vectors.memory import MemoryVectors
@@ -87,7 +87,7 @@ class Scene:
         found: list[Verdict] = []
 
         async def exchange() -> None:
-            found.append(await self.node.read(chat(next(self.fresh)), "chat", seconds))
+            found.append(await self.node.classifier.read(chat(next(self.fresh)), "chat", seconds))
 
         return Drive(exchange()).done, found
 
@@ -150,7 +150,7 @@ def test_an_embedder_that_fails_costs_three_requests_something_and_the_others_no
         counts = {name: count - before[name] for name, count in status["verdicts"].items()}
         assert counts == {"quick": 0, "deep": 3, "kept": 0, "shed": 3, "rested": 50}
         with pytest.raises(SitsError) as caught:
-            await here.node.nearest("x")
+            await here.node.classifier.nearest("x")
         assert caught.value.code is Code.MODEL_UNAVAILABLE
         # One request has it tried, and does not wait for that.
         here.server.fault, here.server.status, here.server.spoil = None, 200, lambda data: {"data": data}
@@ -172,7 +172,7 @@ def test_an_embedder_that_hangs_costs_a_second_of_waiting_and_then_nothing_and_i
         await here.begun()
         here.server.hold = asyncio.Event()
         late = f"{next(here.fresh)} late"
-        first = asyncio.ensure_future(here.node.read(chat(late), "chat", 30.0))
+        first = asyncio.ensure_future(here.node.classifier.read(chat(late), "chat", 30.0))
         await until(lambda: here.server.asked == 1 + asked_to_build)
         here.now += 1.0
         assert here.node.status()["trouble"] == "bge-m3 has not answered for 1.0 s"
@@ -187,8 +187,8 @@ def test_an_embedder_that_hangs_costs_a_second_of_waiting_and_then_nothing_and_i
             assert here.node.status()["resting"]["again_seconds"] == 2 * rest
         await until(lambda: here.server.asked == 4 + asked_to_build)
         here.server.hold.set()
-        await until(lambda: here.node.look(chat(late), "chat") is not None)
-        kept = here.node.look(chat(late), "chat")
+        await until(lambda: here.node.classifier.look(chat(late), "chat") is not None)
+        kept = here.node.classifier.look(chat(late), "chat")
         assert kept is not None
         assert (kept.stage, here.node.status()["resting"], here.node.status()["trouble"]) == ("deep", None, "")
         assert (await here.asked()).stage == "deep"
@@ -225,7 +225,7 @@ def test_verdicts_with_which_a_reload_leaves_those_who_wait_are_counted_and_a_se
         here.server.hold = asyncio.Event()
         found = [here.ask()[1] for _ in range(5)]
         await until(lambda: here.node.status()["verdicts"]["deep"] > 0)
-        search = asyncio.create_task(here.node.nearest("x"))
+        search = asyncio.create_task(here.node.classifier.nearest("x"))
         asked = here.server.asked
         await until(lambda: here.server.asked > asked)
         here.node.apply(snapshot())
@@ -268,9 +268,9 @@ def test_domains_that_were_taken_away_and_come_back_are_read_by_the_quick_stage_
         for _ in range(2):
             node.apply(BOTH)
             await until(lambda: node.trouble != "")
-            assert (node.status()["state"], node.active) == ("quick", True)
+            assert (node.status()["state"], node.classifier.active) == ("quick", True)
             node.apply(snapshot())
-            await until(lambda: not node.active)
+            await until(lambda: not node.classifier.active)
         await node.aclose()
 
     story(play)
@@ -294,7 +294,7 @@ def test_a_defect_in_making_is_said_and_what_can_be_made_is_made_later(
         node = house.node(declared(house.server))
         house.again = lambda: said.append(node.status())
         node.apply(BOTH)
-        await until(lambda: node.active)
+        await until(lambda: node.classifier.active)
         defect = 'a defect: ZeroDivisionError("by nobody\'s fault")'
         assert [(one["state"], one["trouble"]) for one in said] == [("failed", defect)]
         await node.aclose()
@@ -390,13 +390,13 @@ def test_the_built_in_model_that_is_stopped_goes_on_and_one_that_is_killed_comes
 
         async def waited() -> float:
             async with Granted() as waited:
-                await node.read(chat(next(fresh)), "chat", 0.1)
+                await node.classifier.read(chat(next(fresh)), "chat", 0.1)
             return waited.seconds
 
         try:
             node.apply(BOTH)
             await ready(node)
-            assert (await node.read(chat(next(fresh)), "chat", 10.0)).stage == "deep"
+            assert (await node.classifier.read(chat(next(fresh)), "chat", 10.0)).stage == "deep"
             pid = hosts()[0]
             os.kill(pid, signal.SIGSTOP)
             try:
@@ -406,7 +406,7 @@ def test_the_built_in_model_that_is_stopped_goes_on_and_one_that_is_killed_comes
             assert sum(one > 0.05 for one in spent) < 15, "each but the first ones is to be answered at once"
             assert node.status()["resting"] is not None or node.status()["trouble"] == ""
             await until(lambda: node.status()["resting"] is None)
-            assert (await node.read(chat(next(fresh)), "chat", 10.0)).stage == "deep"
+            assert (await node.classifier.read(chat(next(fresh)), "chat", 10.0)).stage == "deep"
             os.kill(pid, signal.SIGKILL)
             await until(lambda: pid not in hosts())
             await deep_again(node, fresh)
@@ -419,10 +419,10 @@ def test_the_built_in_model_that_is_stopped_goes_on_and_one_that_is_killed_comes
     story(play)
 
 
-async def deep_again(node: Understanding, fresh: Iterator[str]) -> None:
+async def deep_again(node: IntentTraining, fresh: Iterator[str]) -> None:
     """Ask until the deep stage answers."""
     end = time.monotonic() + 30
-    while (await node.read(chat(next(fresh)), "chat", 1.0)).stage != "deep":
+    while (await node.classifier.read(chat(next(fresh)), "chat", 1.0)).stage != "deep":
         assert time.monotonic() < end, node.status()
         await asyncio.sleep(0.02)
 
@@ -450,7 +450,7 @@ async def test_requests_of_a_gateway_whose_embedder_hangs_are_answered_as_fast_a
             settings(embedder={"model": "bge-m3"}),
         ) as gateway,
     ):
-        node = gateway.node.routing.understanding
+        node = gateway.node.routing.intent
         await ready(node)
         gate[:] = [READ, hang, embeddings, AGAIN]
         fresh = texts()

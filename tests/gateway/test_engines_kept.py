@@ -67,7 +67,7 @@ async def search(gateway: Gateway, number: int) -> None:
 
 
 async def verdict(gateway: Gateway, number: int) -> None:
-    await ready(gateway.node.routing.understanding)
+    await ready(gateway.node.routing.intent)
     found = await gateway.ask("/v1/admin/intent", {"text": f"text {number}"})
     assert (found.status, found.json["stage"]) == (200, "deep")
 

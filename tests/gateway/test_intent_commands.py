@@ -86,7 +86,7 @@ async def test_what_is_tuned_for_an_embedder_is_taken_by_the_gateway_that_has_it
         assert "warning: 60 queries are too few to tell how sure the quick stage must be: 334 would do\n" in done.stderr
         assert kept.name == f"tuning-{figures['weights']}.json"
         async with Gateway(tmp_path, bge(server.url), *resources) as gateway:
-            node = gateway.node.routing.understanding
+            node = gateway.node.routing.intent
             await ready(node)
             status = node.status()
             assert status["trouble"] == ""

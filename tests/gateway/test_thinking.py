@@ -369,8 +369,8 @@ async def test_requests_in_english_and_chinese_are_read_by_the_real_models(
             route("r", "small", "middle", "large", intent={"seconds": 10.0}),
         ) as gateway,
     ):
-        understanding = gateway.node.routing.understanding
-        await eventually(lambda: understanding.status()["state"] == "ready", "both stages stand", 60.0)
+        intent = gateway.node.routing.intent
+        await eventually(lambda: intent.status()["state"] == "ready", "both stages stand", 60.0)
         for text, name, target in (
             ("may I take my landlord to court?", "law", "large"),
             ("房东能不能被起诉", "law", "large"),
@@ -383,7 +383,7 @@ async def test_requests_in_english_and_chinese_are_read_by_the_real_models(
             assert wish.confidence is not None
             assert f"domain {name} ({wish.confidence:.2f}, {wish.stage})" in explain(record)
             assert wish.stage in ("quick", "deep")
-        await eventually(lambda: bool(understanding.status()["indexed"]), "the examples are in the index")
+        await eventually(lambda: bool(intent.status()["indexed"]), "the examples are in the index")
         shown = await gateway.ask("/v1/admin/intent", {"text": "我可以起诉房东吗"})
         assert json.loads(shown.body)["domain"] == "law"
 

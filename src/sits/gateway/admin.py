@@ -64,7 +64,7 @@ class Admin:
         return Answer(self._document)
 
     async def status(self, visit: Visit) -> Answer:
-        """What is in force, what was refused and why, how the models are."""
+        """What is in force, what was refused and why, how the models are, what is not written."""
         node = self._node
         table, config = node.service.table, node.reloader.status
         snapshot = table.snapshot
@@ -86,8 +86,9 @@ class Admin:
             },
             "cluster": self._cluster(),
             "plugins": node.plugging.brief(),
-            "intent": node.routing.understanding.brief(),
+            "intent": node.routing.intent.brief(),
             "reports": node.routing.reporting.status(),
+            "storage": await node.storage.rows(),
             "auth": table.authenticator.asks,
             "models": {name: self._model(name) for name in sorted(snapshot.models)},
             "routes": sorted(snapshot.routes),

@@ -112,7 +112,7 @@ class Declared:
     async def embed(self, texts: Sequence[str], *, query: bool = True) -> Matrix:
         import numpy as np
 
-        window = self.target.model.spec.context_window
+        window = self.target.model.spec.window
         # A token has one character at the least, but for its share of the marks at both ends.
         most = max(1, window - 8) if window is not None else None
         prefix = self._spec.query_prefix if query else self._spec.document_prefix

@@ -24,13 +24,13 @@ from sits.gateway.feedback_pages import TALLIES, FeedbackPages, Given
 from sits.gateway.feedback_pages import TOPIC as FEEDBACK
 from sits.gateway.fitting import Chunks, fit_in
 from sits.gateway.following import TOPIC, Beside, OverBus, Workers
+from sits.gateway.intent_training import IntentTraining
 from sits.gateway.judging import Judging
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.plugging import Plugging
 from sits.gateway.reporting import Reporting
 from sits.gateway.siblings import Siblings, Stream, Topic
 from sits.gateway.tracing import Recorder
-from sits.gateway.understanding import Understanding
 from sits.gateway.vitals import Declared as Telling
 from sits.gateway.vitals import VitalsWatch
 from sits.gateway.vitals_queries import HealthChange
@@ -84,7 +84,7 @@ class Routing:
     ) -> None:
         self._service = service
         self._store = store
-        self.understanding = Understanding(data, embedder, vectors)
+        self.intent = IntentTraining(data, embedder, vectors)
         self.outcomes = Outcomes(name)
         self._tell = tell
         self.recorder = Recorder(data, service.redactor, service.loop)
@@ -114,7 +114,7 @@ class Routing:
         self.streams: dict[str, Stream] = {TOPIC: self._workers.follow}
         self._save_at = 0.0
         self._saving = asyncio.Lock()
-        service.understanding, service.outcomes = self.understanding, self.outcomes
+        service.classifier, service.outcomes = self.intent.classifier, self.outcomes
         service.standing.vitals = self.vitals
 
     def _join(self, connect: Callable[[], Awaitable[Bus]] | None, process: str) -> None:
@@ -155,7 +155,7 @@ class Routing:
     def take(self, table: Table) -> None:
         """This table is in force."""
         snapshot = table.snapshot
-        self.understanding.apply(snapshot)
+        self.intent.apply(snapshot)
         self._service.tracing = self.recorder.take(snapshot.settings.trace)
         learning: dict[str, Declared] = {}
         for name, route in snapshot.routes.items():
@@ -182,7 +182,7 @@ class Routing:
     def tick(self, now: float) -> None:
         """Ten times a second: what time alone brings."""
         self.vitals.tick(now)
-        self.understanding.tick()
+        self.intent.tick()
         self.reporting.tick(now)
         self.outcomes.tick(now)
         if now >= self._save_at and self.outcomes.unsaved and not self._saving.locked():
@@ -198,7 +198,7 @@ class Routing:
         registry = self._service.registry
         self._plugging.measure(registry)
         registry.estimates.value = self.tokens.estimates
-        registry.intent_unwell.value = int(bool(self.understanding.unwell()))
+        registry.intent_unwell.value = int(bool(self.intent.unwell()))
         registry.trace_rows_dropped.value = self.recorder.dropped
         self.reporting.measure(registry)
         targets, health = self.vitals.rows()
@@ -231,7 +231,7 @@ class Routing:
             await self._save()
         await self.vitals.aclose()
         await self.tokens.aclose()
-        await self.understanding.aclose()
+        await self.intent.aclose()
 
     async def _save(self) -> None:
         async with self._saving:  # Nothing older may be written over it.
@@ -263,20 +263,20 @@ class Routing:
 
     async def _intent(self, visit: Visit) -> Answer:
         """GET /v1/admin/intent: by what requests are read, and how that goes."""
-        return json_answer(self.understanding.status())
+        return json_answer(self.intent.status())
 
     async def _read(self, visit: Visit) -> Answer:
         """POST /v1/admin/intent: how a text would be read, and the examples that are nearest to it."""
         try:
             text = _said(visit.request.body).text.strip()
         except msgspec.DecodeError as error:
-            raise unreadable(error) from error
+            raise unreadable(error, visit.request.body) from error
         if not text:
             raise SitsError(Code.INVALID_REQUEST, "`text` is empty", param="text")
         body = msgspec.json.encode({"messages": [{"role": "user", "content": text}]})
-        verdict = await self.understanding.read(body, "chat", READ_SECONDS)
+        verdict = await self.intent.classifier.read(body, "chat", READ_SECONDS)
         try:
-            near = await self.understanding.nearest(text)
+            near = await self.intent.classifier.nearest(text)
         except SitsError as error:
             if error.code is Code.INTERNAL:
                 raise

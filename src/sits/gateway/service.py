@@ -44,9 +44,9 @@ from sits.state.limits import Limiter
 if TYPE_CHECKING:
     from sits.gateway.counting import Fitness
     from sits.gateway.fitting import Chunks
+    from sits.gateway.intent_classifier import IntentClassifier
     from sits.gateway.judging import Judging
     from sits.gateway.tracing import Tracing
-    from sits.gateway.understanding import Understanding
     from sits.gateway.units import Merging
     from sits.resilience.later import Later
     from sits.resilience.pressure import Pressures
@@ -77,7 +77,7 @@ class Service:
     """Units of routes that are merged and split, once the gateway has started."""
     pressures: Pressures | None = None
     """The policies that act under pressure, once one is declared."""
-    understanding: Understanding | None = None
+    classifier: IntentClassifier | None = None
     """Reads what requests want, once a Domain is declared."""
     fits: Callable[[Exchange, Fitness], Awaitable[Chunks | None]] | None = None
     """Holds prompts against the windows of models."""

@@ -15,7 +15,7 @@ from sits.dialects.wanted import wanted
 from sits.gateway.exchange import Exchange
 from sits.gateway.facts import gathered
 from sits.gateway.insight import Insight, load_of
-from sits.gateway.understanding import UNKNOWN, said_domain
+from sits.gateway.intent_classifier import UNKNOWN, said_domain
 from sits.inner.errors import SitsError
 from sits.inner.estimate import BYTES_A_TOKEN
 from sits.routing.complexity import complexity, measure, tier
@@ -52,17 +52,17 @@ async def think(x: Exchange, choice: Choice) -> None:
 
 async def read_domain(x: Exchange, facts: Facts, insight: Insight) -> None:
     """What the request wants: as its client says, or as it reads."""
-    use, understanding = insight.intent, x.service.understanding
+    use, classifier = insight.intent, x.service.classifier
     assert use is not None
     said = said_domain(x.request.headers, insight.domains) if use.header else None
     if said is not None:
         facts.domain, facts.confidence, facts.stage = said, 1.0, "header"
         return
-    if understanding is None or not understanding.active:
+    if classifier is None or not classifier.active:
         return
-    verdict = understanding.look(x.request.body, x.operation)
+    verdict = classifier.look(x.request.body, x.operation)
     if verdict is None:
-        verdict = await understanding.read(x.request.body, x.operation, use.seconds)
+        verdict = await classifier.read(x.request.body, x.operation, use.seconds)
         facts.now = perf_counter()  # Policies look at what has happened meanwhile.
     believe(facts, verdict)
 

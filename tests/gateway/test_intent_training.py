@@ -1,4 +1,4 @@
-"""Understanding in a node: made behind each change of the domains, bounded in time, and never a reason for a request to fail."""
+"""Intents trained in a node: anew behind each change of the domains, bounded in time, and never why a request fails."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from sits.engines.remote.connection import AnswerLimits
 from sits.engines.remote.engine import RemoteEngine
 from sits.gateway.drive import Drive
 from sits.gateway.embedding import BuiltIn
+from sits.gateway.intent_classifier import NOTHING, said_domain
+from sits.gateway.intent_training import AGAIN_SECONDS, IntentTraining
 from sits.gateway.substituting import embedding_model
-from sits.gateway.understanding import AGAIN_SECONDS, NOTHING, Understanding, said_domain
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import Sweep
 from sits.ports.vectors import open_vectors
@@ -42,9 +43,9 @@ def test_no_domain_costs_nothing_and_says_nothing(house: House) -> None:
     async def play() -> None:
         node = house.node()
         node.apply(snapshot())
-        assert node.look(chat("can I sue"), "chat") is NOTHING
-        assert await node.read(chat("can I sue"), "chat", 1.0) is NOTHING
-        assert (node.active, node.engines(), node.status()["state"], house.server.texts) == (False, [], "none", [])
+        assert node.classifier.look(chat("can I sue"), "chat") is NOTHING
+        assert await node.classifier.read(chat("can I sue"), "chat", 1.0) is NOTHING
+        assert (node.classifier.active, node.engines(), node.status()["state"], house.server.texts) == (False, [], "none", [])
         await node.aclose()
 
     story(play)
@@ -55,13 +56,13 @@ def test_requests_are_read_by_the_domains_that_are_declared(house: House) -> Non
         node = house.node()
         node.apply(BOTH)
         assert node.status()["state"] == "building"
-        assert node.look(chat(LAW[0]), "chat") is NOTHING
+        assert node.classifier.look(chat(LAW[0]), "chat") is NOTHING
         await ready(node)
         for text, wanted in ((LAW[0], "law"), (MATHS[2], "maths"), (BACKGROUND[4], None)):
-            verdict = await node.read(chat(text), "chat", 10.0)
+            verdict = await node.classifier.read(chat(text), "chat", 10.0)
             assert (verdict.domain, 0 < verdict.confidence <= 1) == (wanted, True)
-            assert node.look(chat(text), "chat") == verdict
-        assert await node.read(b'{"model": "m"}', "chat", 1.0) is NOTHING
+            assert node.classifier.look(chat(text), "chat") == verdict
+        assert await node.classifier.read(b'{"model": "m"}', "chat", 1.0) is NOTHING
         status = node.status()
         assert (status["state"], status["trouble"], status["domains"]) == ("ready", "", ["law", "maths"])
         assert (status["declared"], status["examples"], status["index"]) == (["law", "maths"], 20, "heads")
@@ -78,11 +79,11 @@ def test_the_nearest_examples_tell_what_a_verdict_goes_by(house: House) -> None:
     async def play() -> None:
         node = house.node()
         with pytest.raises(SitsError, match="no examples to compare with: none") as caught:
-            await node.nearest("x")
+            await node.classifier.nearest("x")
         assert caught.value.code is Code.NOT_FOUND
         node.apply(BOTH)
         await ready(node)
-        found = await node.nearest(LAW[2], 3)
+        found = await node.classifier.nearest(LAW[2], 3)
         assert [one.domain for one in found] == ["law"] * 3
         assert (found[0].text, found[0].cosine) == (LAW[2], pytest.approx(1.0, abs=1e-5))
         await node.aclose()
@@ -100,15 +101,15 @@ def test_a_change_of_domains_takes_over_when_it_is_ready_and_embeds_only_what_is
         assert node.status()["state"] == "ready"
         house.server.hold = asyncio.Event()
         node.apply(snapshot(domain("law", *LAW), domain("maths", *MATHS, "how many degrees has a triangle")))
-        assert (node.status()["state"], node.active) == ("building", True)
-        assert node.look(chat(LAW[0]), "chat") is not NOTHING
+        assert (node.status()["state"], node.classifier.active) == ("building", True)
+        assert node.classifier.look(chat(LAW[0]), "chat") is not NOTHING
         house.server.hold.set()
         await ready(node)
         assert house.server.texts[first:] == ["how many degrees has a triangle"]
         assert node.status()["examples"] == 21
         node.apply(snapshot())
-        await until(lambda: not node.active)
-        assert node.look(chat(LAW[0]), "chat") is NOTHING
+        await until(lambda: not node.classifier.active)
+        assert node.classifier.look(chat(LAW[0]), "chat") is NOTHING
         await node.aclose()
 
     story(play)
@@ -142,18 +143,18 @@ def test_the_quick_stage_stands_while_the_examples_are_embedded(house: House) ->
         node = house.node()
         node.apply(ENGLISH)
         await until(lambda: node.status()["state"] == "quick" and node.status()["embedded"]["of"] > 0)
-        found = node.look(chat("can I sue my landlord"), "chat")
+        found = node.classifier.look(chat("can I sue my landlord"), "chat")
         assert found is not None
-        assert (found.domain, found.stage, node.active) == ("law", "quick", True)
+        assert (found.domain, found.stage, node.classifier.active) == ("law", "quick", True)
         # No domain has an example in Chinese: nothing is known, which is not the same as of none.
-        assert node.look(chat("我能起诉房东吗"), "chat") == Verdict(None, 0.0, "quick", "law")
+        assert node.classifier.look(chat("我能起诉房东吗"), "chat") == Verdict(None, 0.0, "quick", "law")
         assert node.status()["embedded"] == {"done": 0, "of": 16}
         assert node.status()["domains"] == ["law", "maths"]
         assert node.status()["verdicts"]["deep"] == 0
         house.server.hold.set()
         await ready(node)
         assert node.status()["embedded"] == {"done": 16, "of": 16}
-        verdict = await node.read(chat("can I sue my landlord"), "chat", 10.0)
+        verdict = await node.classifier.read(chat("can I sue my landlord"), "chat", 10.0)
         assert (verdict.domain, verdict.confidence > 0) == ("law", True)
         await node.aclose()
 
@@ -180,7 +181,7 @@ def test_what_one_worker_fitted_the_others_read(house: House, monkeypatch: pytes
         late.apply(BOTH)
         await ready(late)
         assert len(fitted) == 1
-        said = [await node.read(chat(LAW[0]), "chat", 10.0) for node in (*nodes, late)]
+        said = [await node.classifier.read(chat(LAW[0]), "chat", 10.0) for node in (*nodes, late)]
         assert said[0] == said[1] == said[2]
         for node in (*nodes, late):
             await node.aclose()
@@ -195,19 +196,19 @@ def test_where_the_model_does_not_answer_in_time_the_quick_verdict_stands_for_an
         await ready(node)
         house.server.hold = asyncio.Event()
         unsure = "zzz qqq"
-        assert node.look(chat(unsure), "chat") is None
+        assert node.classifier.look(chat(unsure), "chat") is None
         found: list[Verdict] = []
 
         async def exchange() -> None:
-            found.append(await node.read(chat(unsure), "chat", 0.01))
+            found.append(await node.classifier.read(chat(unsure), "chat", 0.01))
 
         drive = Drive(exchange())
         assert not drive.done
         await until(lambda: drive.done)
         assert (found[0].stage, node.status()["verdicts"]["shed"]) == ("quick", 1)
         house.server.hold.set()
-        await until(lambda: node.look(chat(unsure), "chat") is not None)
-        kept = node.look(chat(unsure), "chat")
+        await until(lambda: node.classifier.look(chat(unsure), "chat") is not None)
+        kept = node.classifier.look(chat(unsure), "chat")
         assert kept is not None
         assert kept.stage == "deep"
         await node.aclose()
@@ -222,7 +223,7 @@ def test_what_goes_wrong_is_said_and_tried_again(house: House) -> None:
 
         def mend() -> None:
             assert (node.status()["state"], node.status()["trouble"]) == ("quick", "no model here")
-            assert node.look(chat(LAW[0]), "chat") is not None
+            assert node.classifier.look(chat(LAW[0]), "chat") is not None
             if len(house.slept) == len(AGAIN_SECONDS) + 1:
                 house.server.fault = None
 
@@ -269,7 +270,7 @@ def test_the_base_install_goes_on_without_and_says_what_is_missing(house: House,
         node.apply(BOTH)
         await until(lambda: node.status()["state"] == "failed")
         assert (node.status()["trouble"], house.slept) == (missing.message, [])
-        assert await node.read(chat(LAW[0]), "chat", 1.0) is NOTHING
+        assert await node.classifier.read(chat(LAW[0]), "chat", 1.0) is NOTHING
         await node.aclose()
 
     story(play)
@@ -288,9 +289,9 @@ def test_votes_of_the_index_decide_where_it_is_said_and_heads_until_it_is_there(
             return [type(hit)(hit.id, 0.9, {**hit.fields, "domain": "maths"}) for hit in await hits(*given, **more)]
 
         unsure = "zzz qqq"
-        before = await node.read(chat(unsure), "chat", 10.0)
+        before = await node.classifier.read(chat(unsure), "chat", 10.0)
         house.vectors.search = search  # type: ignore[method-assign]
-        after = await node.read(chat("qqq zzz"), "chat", 10.0)
+        after = await node.classifier.read(chat("qqq zzz"), "chat", 10.0)
         assert (before.stage, after.stage, after.nearest) == ("deep", "deep", "maths")
         await node.aclose()
 
@@ -305,7 +306,7 @@ def test_closing_while_it_is_made_ends_it(house: House) -> None:
         await asyncio.sleep(0)
         await node.aclose()
         await node.aclose()
-        assert not [task for task in asyncio.all_tasks() if task.get_name() in ("understanding", "intent")]
+        assert not [task for task in asyncio.all_tasks() if task.get_name() in ("intent-training", "intent")]
 
     story(play)
 
@@ -355,16 +356,16 @@ def test_the_real_model_reads_english_and_chinese(tmp_path: Path) -> None:
 
         models = LocalModels(data, child)
         engine = local_engine(embedding_model(), models)
-        node = Understanding(data, lambda: BuiltIn(lambda: engine), lambda: open_vectors("embedded", data))
+        node = IntentTraining(data, lambda: BuiltIn(lambda: engine), lambda: open_vectors("embedded", data))
         try:
             node.apply(BOTH)
             await until(lambda: node.status()["state"] in ("ready", "failed"))
             assert node.status()["trouble"] == ""
             await ready(node)
             for text, wanted in (("may I take my landlord to court?", "law"), ("计算这个函数的积分", "maths")):
-                verdict = await node.read(chat(text), "chat", 10.0)
+                verdict = await node.classifier.read(chat(text), "chat", 10.0)
                 assert verdict.nearest == wanted
-            found = await node.nearest("我可以告房东吗", 1)
+            found = await node.classifier.nearest("我可以告房东吗", 1)
             assert (found[0].domain, found[0].text) == ("law", "我能起诉房东吗")
         finally:
             await node.aclose()
@@ -404,8 +405,8 @@ def test_a_text_is_embedded_once_for_its_verdict_and_its_nearest_examples(house:
         before = len(house.server.texts)
         # No domain has a Chinese example: the quick stage says nothing.
         text = "房东不退押金怎么办"
-        assert (await node.read(chat(text), "chat", 10.0)).stage == "deep"
-        assert len(await node.nearest(text, 3)) == 3
+        assert (await node.classifier.read(chat(text), "chat", 10.0)).stage == "deep"
+        assert len(await node.classifier.nearest(text, 3)) == 3
         assert house.server.texts[before:] == [text]
         await node.aclose()
 

@@ -1,8 +1,7 @@
-"""What requests want, in a node: read by the domains that are declared, made anew behind each change of them.
+"""Making what reads requests' intents: fitted on the domains that are declared, anew behind each change of them, put in force.
 
-A request looks, and waits at the most as long as its route lets it. The quick stage stands within a second or two; while the
-examples are embedded for the deep one, and where they cannot be, its verdicts stand. Until then, and where there is nothing to
-read by, a request is of none: nothing ever fails of this. A node without a Domain does nothing here.
+The quick stage stands within a second or two; while the examples are embedded for the deep one, and where they cannot be, its
+verdicts stand. A node without a Domain does nothing here.
 
 Another embedder is a change like one of the domains: what reads by the one before stays in force until all is made for it. One
 that fails or says nothing is left alone for a while, and costs requests nothing meanwhile.
@@ -15,52 +14,33 @@ import importlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from sits.dialects.wanted import wanted
 from sits.engines.base import Engine
 from sits.engines.local.aside import aside
 from sits.gateway.embedding import BATCH, DIMENSION, Embedder, followed, shelf_of
-from sits.inner.ask import Operation
+from sits.gateway.intent_classifier import InForce, IntentClassifier
 from sits.inner.errors import Code, SitsError
 from sits.ports.vectors import Vectors
 from sits.resources.domains import Domain
-from sits.resources.problem import did_you_mean, quoted
 from sits.resources.snapshot import Snapshot
-from sits.routing.intent.cut import cut
-from sits.routing.intent.verdict import Verdict
 
 if TYPE_CHECKING:
     # Imported when a domain is declared: they want numpy, which the base install does without.
-    import numpy as np
-    import numpy.typing as npt
-
     from sits.state.cache.semantic.embedder import WordLlama
     from sits.state.intent.building import Built, Index
-    from sits.state.intent.embedders import Embed
-    from sits.state.intent.nearest import Near, Nearest
-    from sits.state.intent.patience import Patience
+    from sits.state.intent.material import Material
     from sits.state.intent.pulse import Pulse
-    from sits.state.intent.reader import Reader
-
-    Matrix = npt.NDArray[np.float32]
+    from sits.state.intent.tunings import Found
 
 _log = logging.getLogger("sits.intent")
 
-HEADER = b"x-sits-domain"
-"""Where a client says itself what its request wants."""
-UNKNOWN = "unknown"
-"""What a request of no domain is called."""
-NOTHING = Verdict(None, 0.0, "quick", "")
-"""The verdict where nothing can be read."""
 PROBE = "hello"
 """What a declared model is asked to see how many numbers it answers with."""
-NEAREST_SECONDS = 5.0
-"""How long a person waits for the nearest examples."""
 AGAIN_SECONDS = (1.0, 5.0, 60.0)
 """After how long what went wrong is tried again; the last one from then on."""
 
@@ -68,15 +48,13 @@ State = Literal["none", "building", "quick", "ready", "failed"]
 """`quick`: the quick stage reads alone, the deep one is being made."""
 
 
-class Understanding:
-    """Reads requests by the domains in force. Belongs to the loop that it is made in; `aclose` ends what it began."""
+class IntentTraining:
+    """Makes what reads by the domains in force, for its `classifier`. Belongs to the loop that it is made in; `aclose` ends what
+    it began."""
 
     __slots__ = (
-        "_asked",
-        "_built",
         "_chance",
         "_clock",
-        "_counted",
         "_data",
         "_domains",
         "_embedded",
@@ -84,22 +62,17 @@ class Understanding:
         "_embedder_of",
         "_fitted",
         "_index",
-        "_kept",
         "_measured",
-        "_nearest",
-        "_patience",
         "_pulses",
         "_quick",
-        "_reader",
         "_sleep",
         "_standing",
         "_state",
         "_task",
         "_told",
         "_tuned",
-        "_used",
         "_vectors",
-        "active",
+        "classifier",
         "trouble",
     )
 
@@ -121,10 +94,6 @@ class Understanding:
         self._embedder_of = embedder
         self._embedder: Embedder | None = None
         """Whom the configuration wants."""
-        self._used: Embedder | None = None
-        """Whom requests are read by; another one while all is made anew."""
-        self._asked: Embed | None = None
-        """Embeddings as what reads takes them."""
         self._vectors: Vectors | Callable[[], Awaitable[Vectors]] = vectors
         self._index = index
         self._sleep = sleep
@@ -132,14 +101,11 @@ class Understanding:
         self._chance = chance
         self._pulses: dict[str, Pulse] = {}
         """How those are that requests are read by, or are to be: by their weights."""
-        self._patience: Patience | None = None
         self._tuned = ""
         """What is wrong with the tuning that there is."""
         self._domains: Mapping[str, Domain] = {}
         self._task: asyncio.Task[None] | None = None
         self._quick: WordLlama | None = None
-        self._reader: Reader | None = None
-        self._built: Built | None = None
         self._embedded = self._fitted = (0, 0)
         """How many examples are embedded, of those to come into force, and how many there are; likewise heads."""
         self._told = False
@@ -148,23 +114,19 @@ class Understanding:
         """The weights whose embeddings have another size than those that are kept."""
         self._standing = ""
         """What the quick stage that reads alone was made of."""
-        self._nearest: Nearest | None = None
-        self._kept = False
-        """Whether the index has the examples in force."""
-        self._counted = {"quick": 0, "deep": 0, "kept": 0, "shed": 0, "rested": 0}
-        """Verdicts of readers that are gone."""
         self._state: State = "none"
-        self.active = False
-        """Whether there is something to read by."""
         self.trouble = ""
         """What went wrong last, if that has not been mended."""
+        self.classifier = IntentClassifier(lambda: self.trouble or self._state)
+        """Reads by what is in force."""
 
     def apply(self, snapshot: Snapshot) -> None:
         """Read by this configuration as soon as it is ready; by the one before until then. Costs a comparison where the domains
         are as they were."""
         domains, embedder = dict(snapshot.domains), self._embedder_of()
-        if self._used is not None:
-            followed(self._used, embedder)
+        used = self.classifier.embedder
+        if used is not None:
+            followed(used, embedder)
         same = self._embedder is not None and followed(self._embedder, embedder)
         if not same:
             self._embedder = embedder
@@ -173,50 +135,14 @@ class Understanding:
         self._domains = domains
         self._begin(domains)
 
-    def look(self, body: bytes, operation: Operation) -> Verdict | None:
-        """The verdict on a request as far as it can be had at once: kept, or quick and sure enough. None: `read` says."""
-        reader = self._reader
-        if reader is None:
-            return NOTHING
-        text = wanted(body, operation, None)
-        return NOTHING if text is None else reader.look(text)
-
-    async def read(self, body: bytes, operation: Operation, seconds: float) -> Verdict:
-        """The verdict on a request, in `seconds` at the most: what the quick stage says stands where the deep one has not said
-        anything by then. Awaits nothing but a future of the loop; raises nothing."""
-        reader = self._reader
-        text = wanted(body, operation, None) if reader is not None else None
-        if reader is None or text is None:
-            return NOTHING
-        found = reader.read(text, seconds)
-        return found if isinstance(found, Verdict) else await found
-
-    async def nearest(self, text: str, k: int = 5) -> list[Near]:
-        """The examples that are nearest to a text: what its verdict goes by.
-
-        Raises:
-            SitsError: `not_found`, no domains are in force, or their examples are not in the index yet; what the model or the
-                index failed of; `model_unavailable`, the model is left alone; `upstream_timeout`, it says nothing.
-        """
-        asked = self._asked
-        if self._nearest is None or not self._kept or asked is None or self._patience is None:
-            raise SitsError(Code.NOT_FOUND, f"there are no examples to compare with: {self.trouble or self._state}")
-        text = cut(text)
-        # Whoever had it read just now has it embedded.
-        row = self._reader.row(text) if self._reader is not None else None
-        if row is None:
-            row = (await self._patience.within(lambda: asked([text]), NEAREST_SECONDS))[0]
-        row = self._built.intent.levelled(text, row) if self._built is not None else row
-        return await self._nearest.near(row, k)
-
     def engines(self) -> list[Engine]:
         """The engines that are to be kept for this."""
-        asked = {id(one): one for one in (self._embedder, self._used) if one is not None} if self._domains else {}
+        asked = {id(one): one for one in (self._embedder, self.classifier.embedder) if one is not None} if self._domains else {}
         return [engine for one in asked.values() for engine in one.engines()]
 
     def status(self) -> dict[str, Any]:
         """What is in force and what is being made, for the status page."""
-        built, declared = self._built, sorted(self._domains)
+        built, declared = self.classifier.built, sorted(self._domains)
         return {
             "state": self._state,
             "trouble": self.unwell() or self._tuned,
@@ -228,8 +154,8 @@ class Understanding:
             "examples": len(built.material.examples) if built is not None else 0,
             "embedded": {"done": self._embedded[0], "of": self._embedded[1]},
             "index": built.index if built is not None else None,
-            "indexed": self._kept,
-            "verdicts": self._counts(),
+            "indexed": self.classifier.indexed,
+            "verdicts": self.classifier.counts(),
             "tuning": msgspec.to_builtins(built.intent.tuning) if built is not None else None,
         }
 
@@ -253,14 +179,14 @@ class Understanding:
             said = "waiting for the fit"
         else:
             said = f"{done:,} of {of:,} examples embedded" if of else "reading what is declared"
-        built = self._built
+        built = self.classifier.built
         if built is not None:
             return f"{said}; requests are read by the {len(built.intent.domains)} domains before"
-        return f"{said}; the quick stage reads alone" if self.active else f"{said}; nothing is read yet"
+        return f"{said}; the quick stage reads alone" if self.classifier.active else f"{said}; nothing is read yet"
 
     def brief(self) -> dict[str, Any]:
         """The same in short, for the page of all that is in force."""
-        built = self._built
+        built = self.classifier.built
         return {
             "state": self._state,
             "unwell": self.unwell(),
@@ -290,7 +216,7 @@ class Understanding:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        await self._take(None, None, None, None)
+        await self._clear()
         if not callable(self._vectors):
             await self._vectors.aclose()
 
@@ -299,25 +225,25 @@ class Understanding:
     def _begin(self, domains: Mapping[str, Domain]) -> None:
         """Make what reads by these domains and the wanted embedder, in place of what is being made."""
         self._measured = ""
-        self._forget_pulses()
+        self._forget_pulses(self.classifier.embedder)
         if self._task is not None:
             self._task.cancel()
         self.trouble = ""
         self._state = "building" if domains else "none"
         self._embedded = self._fitted = (0, 0)
         self._told = False
-        self._task = asyncio.get_running_loop().create_task(self._follow(domains, self._task), name="understanding")
+        self._task = asyncio.get_running_loop().create_task(self._follow(domains, self._task), name="intent-training")
 
     async def _follow(self, domains: Mapping[str, Domain], before: asyncio.Task[None] | None) -> None:
         """Make what reads by these domains, however often it has to be tried, and then the index of their examples."""
         if before is not None:
             await asyncio.gather(before, return_exceptions=True)
         if not domains:
-            await self._take(None, None, None, None)
+            await self._clear()
             return
         await self._until_done(lambda: self._make(domains), "the domains that are declared cannot be put in force yet")
-        if self._built is not None and self._state == "ready":
-            built = self._built
+        built = self.classifier.built
+        if built is not None and self._state == "ready":
             await self._until_done(lambda: self._keep(built), "the index of examples is not up to date")
 
     async def _until_done(self, make: Callable[[], Awaitable[None]], said: str) -> None:
@@ -354,59 +280,89 @@ class Understanding:
     async def _make(self, domains: Mapping[str, Domain]) -> None:
         # numpy and its kin take a while to import.
         await aside(lambda: importlib.import_module("sits.state.intent.building"), "intent")
-        from sits.state.intent.building import EACH, build, build_quick, load_quick, restored
-        from sits.state.intent.embedders import laid, steady
+        from sits.state.intent.building import load_quick, restored
         from sits.state.intent.material import material
-        from sits.state.intent.patience import Patience, watched
-        from sits.state.intent.reader import Reader
         from sits.state.intent.tunings import find
 
         embedder = self._embedder
         assert embedder is not None
-        anew = not embedder.built_in
-        quick = self._quick
-        if quick is None:
-            quick = self._quick = await aside(load_quick, "intent")
+        if self._quick is None:
+            self._quick = await aside(load_quick, "intent")
         found = await aside(lambda: find(self._data, embedder.name, embedder.weights, built_in=embedder.built_in), "intent")
-        tuning, self._tuned = found.tuning, found.trouble
+        self._tuned = found.trouble
         given = await aside(lambda: material(domains), "intent")
-        pulse = self._pulse(embedder)
+        self._pulse(embedder)
         size = await self._size_kept(embedder)
         built = None
         if size is not None:
             shelf = shelf_of(self._data, embedder, size)
-            built = await restored(given, shelf, tuning, self._index, anew=anew, tuned=found.own)
+            built = await restored(given, shelf, found.tuning, self._index, anew=not embedder.built_in, tuned=found.own)
         if built is None or size is None:
-            if self._built is None and self._standing != given.digest:
-                await self._take(Reader(await build_quick(given, quick, tuning), quick, None), None, None, None)
-                self._state, self._standing = "quick", given.digest
+            await self._read_quickly(given, self._quick, found)
             size = DIMENSION if embedder.built_in else await self._measure(embedder)
-            embed = watched(steady(embedder.name, embedder.embed, size), pulse, self._clock, quiet=True)
-            shelf, each = shelf_of(self._data, embedder, size), BATCH if anew else EACH
-            made = build(
-                given,
-                quick,
-                embed,
-                shelf,
-                tuning,
-                self._index,
-                self._tell,
-                anew=anew,
-                tuned=found.own,
-                each=each,
-                fitting=self._tell_fitted,
-            )
-            built = await made
+            built = await self._build(given, self._quick, found, embedder, size)
         self._tell(len(set(given.texts)), len(set(given.texts)))
-        asked = laid(steady(embedder.name, embedder.embed, size, self._change), built.seat)
-        reader = Reader(built.intent, quick, asked, votes=self._votes(built), pulse=pulse, clock=self._clock)
-        await self._take(reader, built, embedder, watched(asked, pulse, self._clock))
-        self._patience = Patience(pulse, self._clock)
+        await self._put(built, self._quick, embedder, size)
         self._state = "ready"
         _log.info(
             "requests are read by %d domains, %d examples, %s of %d numbers",
             len(domains), len(built.material.examples), embedder.name, size,
         )  # fmt: skip
+
+    async def _read_quickly(self, given: Material, quick: WordLlama, found: Found) -> None:
+        """Have the quick stage read alone meanwhile, where nothing reads that is better."""
+        from sits.state.intent.building import build_quick
+        from sits.state.intent.reader import Reader
+
+        if self.classifier.built is not None or self._standing == given.digest:
+            return
+        reader = Reader(await build_quick(given, quick, found.tuning), quick, None)
+        self._forget_pulses(None)
+        await self.classifier.put_quick(reader)
+        self._state, self._standing = "quick", given.digest
+
+    async def _build(self, given: Material, quick: WordLlama, found: Found, embedder: Embedder, size: int) -> Built:
+        """Embed what is not embedded, and fit."""
+        from sits.state.intent.building import EACH, build
+        from sits.state.intent.embedders import steady
+        from sits.state.intent.patience import watched
+
+        anew = not embedder.built_in
+        embed = watched(steady(embedder.name, embedder.embed, size), self._pulse(embedder), self._clock, quiet=True)
+        return await build(
+            given,
+            quick,
+            embed,
+            shelf_of(self._data, embedder, size),
+            found.tuning,
+            self._index,
+            self._tell,
+            anew=anew,
+            tuned=found.own,
+            each=BATCH if anew else EACH,
+            fitting=self._tell_fitted,
+        )
+
+    async def _put(self, built: Built, quick: WordLlama, embedder: Embedder, size: int) -> None:
+        """Have requests read by this from now on."""
+        from sits.state.intent.embedders import laid, steady
+        from sits.state.intent.patience import Patience, watched
+        from sits.state.intent.reader import Reader
+
+        pulse = self._pulse(embedder)
+        asked = laid(steady(embedder.name, embedder.embed, size, self._change), built.seat)
+        # Where votes decide, they come from the index.
+        votes = None if built.index == "heads" else self.classifier.votes
+        reader = Reader(built.intent, quick, asked, votes=votes, pulse=pulse, clock=self._clock)
+        self._forget_pulses(embedder)
+        patience = Patience(pulse, self._clock)
+        await self.classifier.put(InForce(reader, built, embedder, watched(asked, pulse, self._clock), patience))
+
+    async def _clear(self) -> None:
+        """Have nothing read any more."""
+        self._standing = ""
+        self._forget_pulses(None)
+        await self.classifier.clear()
 
     def _pulse(self, embedder: Embedder) -> Pulse:
         from sits.state.intent.pulse import Pulse
@@ -424,15 +380,14 @@ class Understanding:
 
         if callable(self._vectors):
             self._vectors = await self._vectors()
-        assert self._used is not None
+        used = self.classifier.embedder
+        assert used is not None
         size = built.embeddings.shape[1]
         # The name of the built-in one's is older than there being others; those say how many numbers they have.
-        model = self._used.weights if built.seat is None else f"{size}_{self._used.weights}"
+        model = used.weights if built.seat is None else f"{size}_{used.weights}"
         nearest = Nearest(self._vectors, model, size)
         written, removed = await nearest.keep(built.material, built.embeddings)
-        self._nearest, self._kept = nearest, True
-        # The index has them; what reads has its own.
-        self._built = msgspec.structs.replace(built, embeddings=built.embeddings[:0].copy())
+        self.classifier.put_index(nearest, built)
         _log.info("the index of examples is up to date: %d written, %d removed", written, removed)
 
     async def _size_kept(self, embedder: Embedder) -> int | None:
@@ -455,7 +410,7 @@ class Understanding:
         """The model answers with embeddings of another size than those that requests are read by: make all anew, though not at
         once, since there may be two models that take turns behind one address."""
         if self._task is not None and self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._change_later(self._domains), name="understanding")
+            self._task = asyncio.get_running_loop().create_task(self._change_later(self._domains), name="intent-training")
 
     async def _change_later(self, domains: Mapping[str, Domain]) -> None:
         await self._sleep(AGAIN_SECONDS[-1])
@@ -465,47 +420,10 @@ class Understanding:
         self._measured = embedder.weights
         await self._follow(domains, None)
 
-    async def _take(self, reader: Reader | None, built: Built | None, used: Embedder | None, asked: Embed | None) -> None:
-        """Read by this from now on."""
-        old, self._reader = self._reader, reader
-        patience, self._patience = self._patience, None
-        self._built, self._used, self._asked = built, used, asked
-        if reader is None:
-            self._standing = ""
-        self._forget_pulses()
-        self._kept = False
-        self.active = reader is not None
-        try:
-            if old is not None:
-                await self._leave(old)
-        finally:
-            if patience is not None:
-                await patience.aclose()
-
-    async def _leave(self, reader: Reader) -> None:
-        """This one is not read by any more; its verdicts count, those among them with which whoever still waits has to do."""
-        counted = _counts_of(reader)
-        self._counted = {name: count + counted[name] for name, count in self._counted.items()}
-        try:
-            await reader.aclose()
-        finally:
-            late = _counts_of(reader)
-            self._counted = {name: count + late[name] - counted[name] for name, count in self._counted.items()}
-
-    def _forget_pulses(self) -> None:
+    def _forget_pulses(self, used: Embedder | None) -> None:
         """Of those by whom nothing is read, nor to be."""
-        meant = {one.weights for one in (self._used, self._embedder) if one is not None}
+        meant = {one.weights for one in (used, self._embedder) if one is not None}
         self._pulses = {weights: pulse for weights, pulse in self._pulses.items() if weights in meant}
-
-    def _votes(self, built: Built) -> Callable[[Matrix], Awaitable[Sequence[tuple[str | None, float]]]] | None:
-        """Who votes for an embedding, where votes decide: nobody, until the index has the examples."""
-        if built.index == "heads":
-            return None
-
-        async def votes(embedding: Matrix) -> Sequence[tuple[str | None, float]]:
-            return await self._nearest.votes(embedding) if self._nearest is not None and self._kept else ()
-
-        return votes
 
     def _silence(self) -> str:
         """What is wrong with those who embed."""
@@ -515,47 +433,16 @@ class Understanding:
 
     def _resting(self) -> dict[str, Any] | None:
         """Why whom requests are read by is left alone, and in how many seconds it may be asked again."""
-        pulse = self._pulses.get(self._used.weights) if self._used is not None else None
+        used = self.classifier.embedder
+        pulse = self._pulses.get(used.weights) if used is not None else None
         if pulse is None or not pulse.out:
             return None
         return {"why": pulse.why, "again_seconds": round(max(0.0, pulse.again_at - self._clock()), 3)}
 
     def _embedder_status(self) -> dict[str, Any] | None:
         """Whom requests are read by, or are to be."""
-        embedder = self._used or self._embedder
+        embedder = self.classifier.embedder or self._embedder
         if embedder is None:
             return None
-        built = self._built
-        size = DIMENSION if embedder.built_in else None
-        if built is not None and built.seat is not None:
-            size = len(built.seat.mean)
-        wanted = self._embedder.name if self._embedder is not None else embedder.name
+        size, wanted = self.classifier.dimension(embedder), self._embedder.name if self._embedder is not None else embedder.name
         return {"name": embedder.name, "dimension": size, "built_in": embedder.built_in, "wanted": wanted}
-
-    def _counts(self) -> dict[str, int]:
-        if self._reader is None:
-            return dict(self._counted)
-        return {name: self._counted[name] + count for name, count in _counts_of(self._reader).items()}
-
-
-def _counts_of(reader: Reader) -> dict[str, int]:
-    """Its verdicts, as `status` has them."""
-    own = {"quick": reader.quick, "deep": reader.asked, "kept": reader.kept}
-    return own | {"shed": reader.shed, "rested": reader.rested}
-
-
-def said_domain(headers: Mapping[bytes, bytes], known: Collection[str]) -> str | None:
-    """The domain that a client says itself, `unknown` among them; None where it says none.
-
-    Raises:
-        SitsError: `invalid_request`: no such domain is declared.
-    """
-    raw = headers.get(HEADER)
-    if raw is None:
-        return None
-    name = raw.decode("utf-8", "replace").strip()
-    if name in known or name == UNKNOWN:
-        return name
-    hint = did_you_mean(name, [*known, UNKNOWN])
-    message = f"no domain is called {quoted(name)}" + (f"; {hint}" if hint else "")
-    raise SitsError(Code.INVALID_REQUEST, message, param=HEADER.decode())
