@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sits.dialects.checks import HOSTILE
 from sits.dialects.openai_chat import CHAT
-from sits.dialects.peek import Peek, has_image, peek
+from sits.dialects.peek import Peek, answer_limit, has_image, peek
+from sits.inner.ask import Operation
 from sits.inner.errors import Code, SitsError
 
 NOTHING: frozenset[str] = frozenset()
@@ -70,7 +71,7 @@ def test_peek_finds_what_routing_needs(fields: dict[str, Any], found: Peek) -> N
         pytest.param(b"[]", None, id="array"),
         pytest.param(b'{"model":"m"', None, id="cut"),
         pytest.param(b'{"model":"m","x":"\xff"}', None, id="not UTF-8 in a field that is skipped"),
-        pytest.param(b'{"model":"m","x":"\\ud800"}', None, id="half a surrogate pair in a field that is skipped"),
+        pytest.param(b'{"model":"m","x":"\\ud800"}', "x", id="half a surrogate pair in a field that is skipped"),
         pytest.param(b'{"model":"m","x":NaN}', None, id="NaN"),
         pytest.param(b'{"model":"m","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}", None, id="deep"),
     ],
@@ -136,3 +137,33 @@ def test_has_image_says_what_the_inner_form_says() -> None:
     for content in ("text", [{"type": "text", "text": "image"}], [IMAGE]):
         body = json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode()
         assert has_image(body) is ("vision" in CHAT.read(body).needs())
+
+
+@pytest.mark.parametrize(
+    ("operation", "fields", "limit"),
+    [
+        pytest.param("chat", {"max_tokens": 7}, 7, id="chat"),
+        pytest.param("chat", {"max_tokens": 7, "max_completion_tokens": 9}, 9, id="chat, by the newer name"),
+        pytest.param("chat", {"max_tokens": 7, "max_completion_tokens": None}, 7, id="chat, by the newer name nothing"),
+        pytest.param("completions", {"max_tokens": 7, "max_completion_tokens": 9}, 7, id="completions"),
+        pytest.param("messages", {"max_tokens": 64_000}, 64_000, id="messages"),
+        pytest.param("responses", {"max_output_tokens": 8, "max_tokens": 9}, 8, id="responses"),
+        pytest.param("embeddings", {"max_tokens": 7}, 0, id="embeddings have no answer"),
+        pytest.param("count_tokens", {"max_tokens": 7}, 0, id="nor have counts"),
+        pytest.param("chat", {}, 0, id="nothing said"),
+        pytest.param("chat", {"max_tokens": -1}, 0, id="no limit"),
+        pytest.param("chat", {"max_tokens": 10.0}, 10, id="a whole number with a point"),
+        pytest.param("chat", {"max_tokens": 10**30}, 2**31 - 1, id="more than anybody reads"),
+        pytest.param("chat", {"max_tokens": "10"}, 0, id="no number"),
+        pytest.param("chat", {"max_tokens": True}, 0, id="nor is this one"),
+    ],
+)
+def test_how_long_an_answer_may_be_is_read_as_each_dialect_says_it(
+    operation: Operation, fields: dict[str, Any], limit: int
+) -> None:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "你好, max_tokens: 3"}], **fields}).encode()
+    assert answer_limit(body, operation) == limit
+
+
+def test_what_is_no_json_limits_nothing() -> None:
+    assert {answer_limit(body, "chat") for body in (b"", b"[]", b'{"max_tokens": 5', b'{"max_tokens": \xff}')} == {0}

@@ -16,6 +16,7 @@ from sits.observe.anatomy import Anatomy
 from sits.observe.log import (
     EACH_AT_ONCE,
     EACH_SECONDS,
+    LONGEST,
     PLACE_AT_ONCE,
     PLACE_SECONDS,
     JsonHandler,
@@ -180,15 +181,52 @@ def test_a_full_queue_drops_and_counts() -> None:
     assert [one["n"] for one in lines.objects()] == list(range(8))
 
 
+class Unsayable:
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
 def test_what_json_cannot_say_costs_only_its_own_line() -> None:
     lines, dropped = Lines(), Counter()
     writer = LineWriter(lines.append, Redactor(), dropped)
     writer.put({"n": 1})
-    writer.put({"n": "\ud800"})
+    writer.put({"n": Unsayable()})
     writer.put({"n": 3})
     writer.flush()
     assert [one["n"] for one in lines.objects()] == [1, 3]
     assert dropped.value == 1
+
+
+def test_what_cannot_be_said_at_all_costs_only_its_own_line_whatever_it_raises() -> None:
+    lines, dropped = Lines(), Counter()
+    writer = LineWriter(lines.append, Redactor(), dropped)
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    for number, more in enumerate((1, deep, 1)):
+        writer.put({"n": number, "more": more})
+    writer.flush()
+    assert [one["n"] for one in lines.objects()] == [0, 2]
+    assert dropped.value == 1
+
+
+def test_a_write_that_fails_in_any_way_costs_its_lines_and_the_next_ones_are_written() -> None:
+    lines, dropped = Lines(), Counter()
+    writer = LineWriter(lambda data: lines.append(data) if b"2" in data else {}[0], Redactor(), dropped)
+    for number in (1, 2):
+        writer.put({"n": number})
+        writer.flush()
+    assert ([one["n"] for one in lines.objects()], dropped.value) == ([2], 1)
+
+
+def test_what_is_said_at_length_is_cut_and_no_secret_with_it() -> None:
+    lines = Lines()
+    writer = LineWriter(lines.append, Redactor(["a-secret-of-the-house"]), Counter())
+    writer.put({"msg": "模" * LONGEST})
+    writer.put({"msg": "x" * (LONGEST - 9) + " a-secret-of-the-house " + "y" * 100_000})
+    writer.flush()
+    whole, cut = [one["msg"] for one in lines.objects()]
+    assert (whole, cut) == ("模" * LONGEST, "x" * (LONGEST - 9) + " [redact…")
 
 
 def test_a_reader_that_has_gone_costs_lines_not_the_process() -> None:

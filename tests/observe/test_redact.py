@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import string
 from urllib.parse import quote
 
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from sits.observe.redact import MASK, Redactor
+from sits.observe import redact
+from sits.observe.redact import LONGEST_MESSAGE, MASK, Redactor
 
 KEY = "sits-" + "Ab3_-" * 8 + "xyz"
 
@@ -133,3 +135,85 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
     assume("[" not in text)
     once = Redactor(["secret-one"]).text(text)
     assert Redactor(["secret-one"]).text(once) == once
+
+
+GIVING_BACK = (
+    (redact._START + r"sits-[A-Za-z0-9_-]{32,}", MASK),
+    (redact._START + r"sk-[A-Za-z0-9_-]{8,}", MASK),
+    (redact._START + r"AIza[A-Za-z0-9_-]{30,}", MASK),
+    (redact._START + r"(?:hf_|gsk_|xai-|gh[pousr]_|github_pat_|nvapi-)[A-Za-z0-9_-]{16,}", MASK),
+    (redact._START + r"A[KS]IA[A-Z0-9]{16}", MASK),
+    (redact._START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", MASK),
+    (r"(?i)((?:bearer|basic)\s+)" + redact._VALUE + r"{8,}", r"\1" + MASK),
+    (
+        r"(?i)(" + redact._NAME + redact._GIVEN.replace("*+", "*") + r"(?:bearer\s+|basic\s+)?+)" + redact._VALUE + "{4,}",
+        r"\1" + MASK,
+    ),
+    (
+        r"(?i)([?&](?:api[-_]?key|key|token|access_token|sig|signature|password|secret)=)" + redact._VALUE + r"+",
+        r"\1" + MASK,
+    ),
+    (r"""(://)[^\s/"'\\@?#]+(?=@)""", r"\1" + MASK),
+)
+"""The same shapes without possessive repeats: what they find is beyond doubt, and they may take for ever."""
+PIECES = st.sampled_from((
+    "sits-", "sk-", "AIza", "hf_", "AKIA", "ASIA", "eyJ", ".", "-", "_", " ", "  ", "\t", "\n", "\\n", "\\u001b", '"', "'", "\\",
+    ",", ":", "=", "?", "&", "/", "//", "://", "@", "#", "bearer", "Bearer ", "basic ", "b'", "x-api-key", "authorization",
+    "password", "access_token", "?key=", "[redacted]", "[", "abcdefgh", "abcdefghijklmnopqrstuvwxyz0123456789",
+    "ABCDEFGHIJKLMNOP", "人", "aB3",
+))  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.lists(PIECES, max_size=16).map("".join))
+@example("-eyJaaaaaaaa.eyJbbbbbbbb.cccccccc")
+@example("eyJ-eyJabcdefgh.abcdefgh.")
+@example("eyJabcdefgh.eyJ.abcdefgh")
+@example("bearer   [redacted")
+@example('password\',"abcdefgh" :')
+def test_what_was_found_by_trying_everything_is_found_in_linear_time(text: str) -> None:
+    wanted, line = text, text.encode()
+    for pattern, mask in GIVING_BACK:
+        wanted = re.sub(pattern, mask, wanted)
+        line = re.sub(pattern.encode(), mask.encode(), line)
+    assert (Redactor().text(text), Redactor().line(text.encode())) == (wanted, line)
+
+
+@pytest.mark.parametrize("pattern", [pattern for pattern, _ in redact._SHAPES])
+def test_no_repeat_without_an_end_gives_back_what_it_has_taken(pattern: str) -> None:
+    possessive = r"(?:[*+?]|\{\d+,?\d*\})\+"
+    assert re.findall(r"[*+]|\{\d+,\}", re.sub(possessive, "", pattern)) == []
+
+
+@pytest.mark.parametrize("piece", ["-eyJ", "bearer [redacted", "basic\t ", "password',\" ", "://a:", "-sk-a b"])
+def test_what_is_all_beginnings_of_secrets_is_read_once_and_left_alone(piece: str) -> None:
+    # Read to its end from each of them, a text of the first kind would take minutes.
+    text = piece * ((1_000_000 if piece == "-eyJ" else 100_000) // len(piece))
+    assert Redactor().text(text) == text
+    assert piece != "-eyJ" or Redactor().line(text.encode()) == text.encode()
+
+
+def test_a_message_is_cut_and_no_secret_loses_its_beginning_or_end_to_that() -> None:
+    redactor = Redactor(["the-known-secret-of-the-house"])
+    assert redactor.message("模型已回答") == "模型已回答"
+    assert redactor.message("a" * LONGEST_MESSAGE) == "a" * LONGEST_MESSAGE
+    assert redactor.message("a" * 100_000) == "a" * (LONGEST_MESSAGE - 1) + "…"
+    for secret in ("the-known-secret-of-the-house", "Bearer abcdefghijklmnop", KEY, "eyJhbGciOiJI.eyJzdWIiOiIx.c2lnbmF0dXJl"):
+        for length in (LONGEST_MESSAGE, LONGEST_MESSAGE + 2 * redact._BEYOND):
+            for before in range(length - len(secret) - 1, length + 1, 3):
+                told = redactor.message("x" * (before - 1) + " " + secret + " " + "y" * 20_000)
+                assert len(told) <= LONGEST_MESSAGE
+                assert set(told) <= set("x y…" + MASK + "Bearer"), (before, told[-60:])
+
+
+def test_a_known_secret_that_is_longer_than_what_is_searched_behind_the_cut_is_seen_all_the_same() -> None:
+    secret = "0123456789" * 2000
+    redactor = Redactor([secret])
+    told = redactor.message("x" * 1990 + secret + "y" * 20_000)
+    assert told == "x" * 1990 + MASK[:9] + "…"
+
+
+def test_a_message_of_nothing_but_secrets_is_a_message_of_masks() -> None:
+    told = Redactor().message("password: abcdefgh " * 10_000)
+    assert len(told) == LONGEST_MESSAGE
+    assert set(told.replace(f"password: {MASK} ", "")) <= set(f"password: {MASK}…")

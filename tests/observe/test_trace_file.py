@@ -7,14 +7,18 @@ import os
 import resource
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sits.bench import replay_world
 from sits.bench.replay_world import World
+from sits.inner.stuck import Stuck
+from sits.observe import trace_file
 from sits.observe.record import Record
 from sits.observe.redact import Redactor
 from sits.observe.trace_file import RETRY_SECONDS, TraceFile, key_of
@@ -135,6 +139,66 @@ def test_a_full_file_is_followed_by_another_with_its_own_head_and_old_ones_go(tm
     assert found[-1].record.request_id == "r-39"
 
 
+@pytest.mark.parametrize("kind", ["a folder", "a link to nowhere else than itself"])
+def test_an_old_file_that_cannot_be_removed_stays_and_what_comes_is_recorded(
+    tmp_path: Path, kind: str, told: pytest.LogCaptureFixture
+) -> None:
+    # Whoever is root may open and remove all that is a file.
+    old = tmp_path / "trace-20000101T000000-1-000001.jsonl"
+    if kind == "a folder":
+        old.mkdir()
+    else:
+        old.symlink_to(old)
+    file = TraceFile(tmp_path, Redactor(), largest=1, keep=2)
+    for number in range(3):
+        file.put(sample(), record(f"r-{number}"))
+        file.flush()
+    file.stop()
+    left = sorted(tmp_path.glob("*.jsonl"))
+    assert (left[0], len(left), file.rows, file.missing) == (old, 3, 3, 0)
+    assert {one.getMessage().partition(":")[0] for one in told.records} == {"old traffic stays, more than is to be kept"}
+
+
+def test_a_request_that_cannot_be_made_a_row_of_costs_itself_alone(tmp_path: Path, told: pytest.LogCaptureFixture) -> None:
+    file = TraceFile(tmp_path, Redactor())
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    for number, requested in enumerate(("drawn", deep, "drawn")):
+        file.put(sample(), record(f"r-{number}", requested))
+    file.stop()
+    rows = [line for line in lines(tmp_path) if isinstance(line, Row)]
+    assert [row.record.request_id for row in rows] == ["r-0", "r-2"]
+    assert (file.rows, file.missing) == (2, 1)
+    (said,) = told.records
+    assert said.getMessage().startswith("a request cannot be recorded: RecursionError: ")
+
+
+def test_a_head_that_could_not_be_made_is_made_for_the_next_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = TraceFile(tmp_path, Redactor())
+    with monkeypatch.context() as patch:
+        patch.setattr(trace_file, "head_of", lambda *_: [][0])
+        file.put(sample(), record("r-0"))
+        file.flush()
+    file.put(sample(), record("r-1"))
+    file.stop()
+    head, row, gap = lines(tmp_path)
+    assert isinstance(head, Head)
+    assert isinstance(row, Row)
+    assert isinstance(gap, Gap)
+    assert (head.snapshot, row.record.request_id, gap.missing) == (row.record.snapshot, "r-1", 1)
+
+
+def test_the_thread_survives_a_defect_and_counts_what_it_cost(tmp_path: Path) -> None:
+    times: Iterator[Any] = chain((1.7e9, 1.7e9, "no time"), repeat(1.7e9))
+    file = TraceFile(tmp_path, Redactor(), largest=1, wall=lambda: next(times))
+    for number in range(3):
+        file.put(sample(), record(f"r-{number}"))
+        file.flush()
+    file.stop()
+    assert (file.rows, file.missing) == (2, 1)
+
+
 def test_a_file_that_another_process_writes_is_not_removed(tmp_path: Path) -> None:
     held = tmp_path / "trace-20000101T000000-1-000001.jsonl"
     other = os.open(held, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -173,18 +237,21 @@ def test_what_a_disk_does_not_take_waits_for_it_and_only_what_has_no_room_is_dro
 ) -> None:
     place, clock = tmp_path / "录制", Clock()
     place.write_text("a file stands where the folder should be")
-    file = TraceFile(place, Redactor(), capacity=2, clock=clock)
+    file = TraceFile(place, Redactor(), capacity=2, clock=clock, wall=lambda: 1000.0 + clock.now)
     for number in range(5):
         file.put(sample(), record(f"r-{number}"))
         file.flush()
         clock.now += RETRY_SECONDS
     assert (file.rows, file.missing) == (0, 3)
+    why = f"the disk does not take recorded traffic, it stays in memory: {place}: File exists"
+    assert file.stuck == Stuck(1000.0, why)
     place.unlink()
     clock.now -= 0.5 * RETRY_SECONDS
     file.flush()
     assert file.rows == 0  # Not yet: it is tried once a second.
     clock.now += RETRY_SECONDS
     file.flush()
+    assert file.stuck is None
     file.put(sample(), record("later"))
     file.stop()
     found = lines(place)

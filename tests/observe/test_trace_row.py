@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -145,3 +147,63 @@ def test_what_came_of_a_request() -> None:
     assert outcome(FULL) == Outcome(True, "", 125.0, 20.0, 12, 40, 0.0025, "a")
     assert outcome(row(status=502, code="upstream_broken")) == Outcome(False, "upstream_broken")
     assert not outcome(row(status=200, rung="cache")).ok
+
+
+DAMAGE: dict[str, Any] = {
+    "a state of no numbers": ("states", "a", []),
+    "a state of too few": ("states", "a", [0.0] * 13),
+    "a number of a state that is none": ("states", "a", [*IDLE[:2], 1e308, *IDLE[3:]]),
+    "no room at all": ("states", "a", [*IDLE[:6], 0.0, *IDLE[7:]]),
+    "heard of long after": ("states", "a", [*IDLE[:11], 1e12, *IDLE[12:]]),
+    "noted long after": ("states", "a", [*IDLE[:12], 1e12, *IDLE[13:]]),
+    "a draw that is none": ("asked", "draw", 1.0),
+    "a time that is none": ("asked", "now", 1e308),
+    "a negative size": ("asked", "size", -5),
+    "a size beyond all": ("asked", "size", 10**30),
+    "tokens beyond all": ("asked", "tokens", 10**400),
+    "a chance beyond 1": ("learned", "base", 1.5),
+    "what it cost, beyond all": ("dollars", 1e300),
+    "a score that gave too few": ("weighing", "parts", 0, "given", [1.0]),
+    "tokens that nobody has": ("record", "usage", "output", -1),
+    "a time that no answer takes": ("record", "anatomy", "total", 1e300),
+    "a time before the answer": ("record", "attempts", 1, "first_ms", -1e30),
+    "bytes beyond all": ("record", "bytes_in", 10**30),
+    "a day that never was": ("record", "time", -1.0),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_row_of_what_no_gateway_writes_is_a_line_that_cannot_be_read(tmp_path: Path, damage: tuple[Any, ...]) -> None:
+    *path, last, value = damage
+    made = json.loads(encode(FULL))
+    at = made
+    for step in path:
+        at = at[step]
+    at[last] = value
+    *_, good, bad, behind = read(
+        written(tmp_path, HEAD, encode(FULL), b"\n", json.dumps(made).encode(), b"\n", encode(FULL), b"\n")
+    )
+    assert (good, behind) == (FULL, FULL)
+    assert isinstance(bad, Bad)
+    assert (bad.number, bad.cut) == (3, False)
+    assert 10 < len(bad.why) < 200
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b'{"line":"row","x":' + b"[" * 50_000, id="nested without end"),
+        pytest.param(b'{"line":"gap","missing":' + b"9" * 4000 + b',"time":1.0}', id="more missing than there can be"),
+        pytest.param(b'{"line":"feedback","request_id":"r","score":1e300,"time":1.0}', id="a score that is none"),
+    ],
+)
+def test_a_line_of_what_cannot_be_is_told_and_the_others_are_read(tmp_path: Path, line: bytes) -> None:
+    found = list(read(written(tmp_path, HEAD, line, b"\n", encode(FULL), b"\n")))[1:]
+    assert [(one.number, one.cut) if isinstance(one, Bad) else one for one in found] == [(2, False), FULL]
+
+
+def test_a_head_that_is_nested_without_end_or_of_no_traffic_is_none(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no head"):
+        list(read(written(tmp_path, HEAD.replace(b'"format"', b'"deep":' + b"[" * 50_000 + b',"format"', 1))))
+    nothing = HEAD.replace(b'"share":0.5', b'"share":0')
+    assert isinstance(next(read(written(tmp_path, nothing))), Bad)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, nan
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sits.observe.wording import amount, change, dollars, gap, milliseconds, share
@@ -51,6 +51,10 @@ FIGURES = [
     pytest.param(dollars(0.0), "$0", id="no money"),
     pytest.param(dollars(1234.56789), "$1,234.5679", id="money"),
     pytest.param(dollars(0.0000123), "$0.0000123", id="little money"),
+    pytest.param(dollars(1.2e-14), "$0.000000000000012", id="hardly any money"),
+    pytest.param(dollars(1e-20), "less than $0.000000000000001", id="money that is rounded away"),
+    pytest.param(dollars(-1e-20), "more than -$0.000000000000001", id="money lost that is rounded away"),
+    pytest.param(gap(-1e-20, "$"), "less than $0.000000000000001 less", id="a gap in money that is rounded away"),
     pytest.param(dollars(None), "not known", id="money that nobody knows"),
     pytest.param(milliseconds(2548.4), "2,548", id="seconds"),
     pytest.param(milliseconds(0.4249), "0.425", id="less than a millisecond"),
@@ -95,3 +99,12 @@ def test_a_share_says_all_or_nothing_if_and_only_if_it_is(count: int, more: int)
     said = share(count / (count + more)) if count + more else share(0.0)
     assert (said == "0.00%") == (count == 0)
     assert (said == "100.00%") == (more == 0 and count > 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(much=st.floats(allow_nan=False, allow_infinity=False))
+@example(much=4.9e-16)
+@example(much=5.1e-16)
+def test_money_is_called_nothing_if_and_only_if_it_is(much: float) -> None:
+    digits = {one for one in dollars(much) if one.isdigit()}
+    assert (digits == {"0"}) == (much == 0.0)

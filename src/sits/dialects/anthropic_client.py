@@ -11,7 +11,7 @@ from sits.dialects import anthropic_words as words
 from sits.dialects.anthropic_encoder import MessageEncoder, whole_message
 from sits.dialects.anthropic_parts import read_messages, read_system
 from sits.dialects.base import Encoder, Identity
-from sits.dialects.intake import encode, read_object, refuse, typed, unsupported
+from sits.dialects.intake import encode, read_object, refuse, shown, typed, unsupported
 from sits.inner.ask import Ask, Operation, OutputFormat, Sampling, Thinking, Tool, ToolChoice
 from sits.inner.errors import SitsError
 from sits.inner.event import Event, Used
@@ -135,7 +135,7 @@ def _tools(raw: Sequence[dict[str, Any]], extra: dict[str, Any]) -> tuple[Tool, 
     for at, each in enumerate(raw):
         if each.get("type") not in (None, "custom"):
             kind = each["type"]
-            raise unsupported(f"tools.{at}.type", f"Server tools ('{kind}') cannot be translated for this model.")
+            raise unsupported(f"tools.{at}.type", f"Server tools ('{shown(kind)}') cannot be translated for this model.")
         found = typed(each, _Tool, f"tools[{at}]")
         tools.append(Tool(found.name, found.description, found.input_schema, found.strict))
         if rest := {key: value for key, value in each.items() if key not in _TOOL_FIELDS}:

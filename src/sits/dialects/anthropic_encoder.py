@@ -14,7 +14,7 @@ from typing import Any
 from sits.dialects import anthropic_words as words
 from sits.dialects import sse
 from sits.dialects.base import Identity
-from sits.dialects.intake import encode, lenient
+from sits.dialects.intake import encode, lenient, shown
 from sits.dialects.openai_errors import broken
 from sits.inner.event import Event, Finish, Reasoning, Started, ToolCall, Usage, Used, Vector
 
@@ -244,7 +244,7 @@ def _input(block: _Block, *, truncated: bool) -> dict[str, Any]:
         # Cut off by max_tokens: the client sees the stop reason, and half an object has no form here.
         value = {} if truncated else None
     if not isinstance(value, dict):
-        raise broken(f"The model wrote arguments for the tool '{block.head['name']}' that are not a JSON object.")
+        raise broken(f"The model wrote arguments for the tool '{shown(block.head['name'])}' that are not a JSON object.")
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from sits.dialects.anthropic_words import REDACTED
-from sits.dialects.intake import encode, lenient, refuse, typed, unsupported
+from sits.dialects.intake import encode, lenient, refuse, shown, typed, unsupported
 from sits.inner.ask import ImagePart, Message, Part, ReasoningPart, Role, TextPart, ToolResultPart, ToolUsePart
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -142,7 +142,7 @@ def _part(block: dict[str, Any], role: str, place: str) -> Part:
         raise unsupported(dotted, f"Content of type '{kind}' cannot be translated for this model.")
     if not isinstance(kind, str) or kind not in _FORMS:
         tags = ", ".join(f"'{tag}'" for tag in _FORMS)
-        said = f"Input tag '{kind}' found using 'type' does not match any of the expected tags: {tags}"
+        said = f"Input tag '{shown(kind)}' found using 'type' does not match any of the expected tags: {tags}"
         raise refuse(dotted, f"{dotted}: {said}")
     if kind not in _ALLOWED[role]:
         raise refuse(dotted, f"{dotted}: `{kind}` blocks are not allowed in `{role}` messages")
@@ -279,5 +279,5 @@ def arguments_of(part: ToolUsePart) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise refuse("messages", f"The arguments of tool call '{part.id}' must be a JSON object for this model.")
+        raise refuse("messages", f"The arguments of tool call '{shown(part.id)}' must be a JSON object for this model.")
     return value

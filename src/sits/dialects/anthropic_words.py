@@ -183,7 +183,7 @@ def _classify(status: int, error: dict[str, Any], retry_after: float | None) -> 
 
 def _kind(error: dict[str, Any]) -> str | None:
     kind = error.get("type")
-    return kind if isinstance(kind, str) and kind else None
+    return kind[: openai_errors.LONGEST_MESSAGE] if isinstance(kind, str) and kind else None
 
 
 _REWORDINGS = (

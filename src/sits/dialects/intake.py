@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sits.dialects.halves import half
 from sits.inner.errors import Code, SitsError
 
 T = TypeVar("T")
@@ -24,6 +25,10 @@ _MISSING = re.compile(r"^Object missing required field `(.*)`$")
 _EXPECTED = re.compile(r"^Expected `([^`]*)`, got `([^`]*)`$")
 _RANGE = re.compile(r"^Expected `\w+` (<=|>=|<|>) (\S+)$")
 _LENGTH = re.compile(r"^Expected `(\w+)` of length >= 1$")
+LONGEST_SHOWN = 60
+"""Characters of what a client or a model has written that a message shows."""
+_LONGEST_REASON = 200
+"""Characters of what msgspec says of a value: the value may be in it."""
 _NAMES = {
     "str": "a string",
     "int": "an integer",
@@ -54,21 +59,21 @@ def read_object(body: bytes) -> dict[str, Any]:
     try:
         value = _ANY.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-        raise unreadable(exc) from exc
+        raise unreadable(exc, body) from exc
     if not isinstance(value, dict):
         raise refuse(None, f"The request body must be a JSON object, but it is {kind(value)}.")
     return value
 
 
-def unreadable(exc: Exception) -> SitsError:
-    """What a failed decode of a whole request body means to the client."""
+def unreadable(exc: Exception, body: bytes) -> SitsError:
+    """What a failed decode of `body`, a whole request, means to the client."""
     if isinstance(exc, RecursionError):
         return refuse(None, "The request body is nested too deeply.")
     if isinstance(exc, msgspec.ValidationError):
         return explain(exc)
     if isinstance(exc, msgspec.DecodeError | UnicodeDecodeError):
         reason = str(exc).removeprefix("JSON is malformed: ")
-        return refuse(None, f"We could not parse the JSON body of your request: {reason}.")
+        return half(reason, body) or refuse(None, f"We could not parse the JSON body of your request: {reason}.")
     return refuse(None, f"We could not read the JSON body of your request: {exc}.")
 
 
@@ -101,7 +106,15 @@ def explain(exc: msgspec.ValidationError, at: str = "") -> SitsError:
         return refuse(param or None, f"Invalid value for {where}: it must be {limit.group(1)} {limit.group(2)}.")
     if _LENGTH.match(reason):
         return refuse(param or None, f"Invalid value for {where}: it must not be empty.")
+    reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 1]}…"
     return refuse(param or None, f"Invalid value for {where}: {reason[:1].lower()}{reason[1:]}.")
+
+
+def shown(value: Any) -> str:
+    """What somebody has written, as a message names it: the beginning of a text, and of anything else what it is. Messages go to
+    logs and records, which hold nothing of what is said."""
+    text = value if isinstance(value, str) else kind(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
 
 
 def join(at: str, place: str) -> str:

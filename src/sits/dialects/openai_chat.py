@@ -14,7 +14,7 @@ import msgspec
 from sits.dialects import openai_errors, sse
 from sits.dialects.base import Encoder, Identity
 from sits.dialects.collect import Answer, Choice
-from sits.dialects.intake import encode, read_object, refuse, typed, unsupported
+from sits.dialects.intake import encode, read_object, refuse, shown, typed, unsupported
 from sits.dialects.openai_messages import read_messages
 from sits.dialects.openai_usage import WIRE_FINISH, wire_usage
 from sits.inner.ask import Ask, Operation, OutputFormat, Sampling, Thinking, Tool, ToolChoice
@@ -158,7 +158,9 @@ def _tools(found: _Body) -> tuple[Tool, ...]:
         place = f"tools[{at}]"
         kind = each.get("type", "function")
         if kind != "function":
-            raise unsupported(f"{place}.type", f"Tools of type '{kind}' cannot be translated for this model; use 'function'.")
+            raise unsupported(
+                f"{place}.type", f"Tools of type '{shown(kind)}' cannot be translated for this model; use 'function'."
+            )
         if "function" not in each:
             raise refuse(f"{place}.function", f"Missing required parameter: '{place}.function'.")
         tools.append(_tool(each["function"], f"{place}.function"))
@@ -176,7 +178,9 @@ def _tool_choice(value: str | dict[str, Any] | None) -> ToolChoice | None:
     if isinstance(value, str):
         if value in ("auto", "none", "required"):
             return ToolChoice(value)  # type: ignore[arg-type]
-        raise refuse("tool_choice", f"Invalid value for 'tool_choice': '{value}' is none of 'auto', 'none' and 'required'.")
+        raise refuse(
+            "tool_choice", f"Invalid value for 'tool_choice': '{shown(value)}' is none of 'auto', 'none' and 'required'."
+        )
     if value.get("type") != "function":
         raise unsupported("tool_choice.type", "A 'tool_choice' of this type cannot be translated for this model; use 'function'.")
     return ToolChoice("named", typed(value.get("function"), _Named, "tool_choice.function").name)
@@ -189,7 +193,7 @@ def _function_call(value: str | dict[str, Any] | None) -> ToolChoice | None:
         return ToolChoice("named", typed(value, _Named, "function_call").name)
     if value in ("auto", "none"):
         return ToolChoice(value)  # type: ignore[arg-type]
-    raise refuse("function_call", f"Invalid value for 'function_call': '{value}' is neither 'auto' nor 'none'.")
+    raise refuse("function_call", f"Invalid value for 'function_call': '{shown(value)}' is neither 'auto' nor 'none'.")
 
 
 def _output(value: dict[str, Any] | None) -> OutputFormat | None:

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from sits.dialects import sse
-from sits.dialects.intake import encode, lenient
+from sits.dialects.intake import encode, lenient, shown
 from sits.inner.errors import Code, SitsError
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-LONGEST_MESSAGE = 2000
-"""Characters of a provider's message that are passed on."""
+LONGEST_MESSAGE = 10_000
+"""Characters of a provider's message, code or parameter that are read. What is told is less: it is cut once more where secrets
+have been masked, so that none is taken for something else because its end is missing."""
 
 TYPES = {
     400: "invalid_request_error",
@@ -30,7 +31,7 @@ TYPES = {
 TOO_LONG = re.compile(
     r"maximum context length|context[_ ]length[_ ]exceeded|exceed_context_size|maximum model length|max_model_len"
     r"|exceeds? the (?:available |model's )?(?:maximum )?context|longer than the (?:model's |maximum )?context"
-    r"|prompt is too long|input is too long|too many tokens|input length .* exceeds"
+    r"|prompt is too long|input is too long|too many tokens|input length .{1,200} exceeds"
     r"|`?inputs`?(?: tokens)? (?:\+ `?max_new_tokens`? )?must (?:be|have)"
     r"|exceeds? the maximum (?:number of tokens|input length|allowed length)",
     re.IGNORECASE,
@@ -78,9 +79,9 @@ class Detail:
 
     def __init__(self, message: str, code: Any = None, type: Any = None, param: Any = None, status: Any = None) -> None:
         self.message = message[:LONGEST_MESSAGE]
-        self.code = code if isinstance(code, str) and code and not code.isdecimal() else None
-        self.type = type if isinstance(type, str) and type else None
-        self.param = param if isinstance(param, str) and param else None
+        self.code = code[:LONGEST_MESSAGE] if isinstance(code, str) and code and not code.isdecimal() else None
+        self.type = type[:LONGEST_MESSAGE] if isinstance(type, str) and type else None
+        self.param = param[:LONGEST_MESSAGE] if isinstance(param, str) and param else None
         self.status = next((number for each in (code, status) if (number := _status(each)) is not None), None)
 
 
@@ -130,6 +131,7 @@ def fault(value: Any) -> SitsError:
 
 def gave_up(reason: str) -> SitsError:
     """The error for a finish reason that means failure."""
+    reason = shown(reason)
     return SitsError(Code.UPSTREAM_ERROR, f"The model server gave up: it finished with '{reason}'.", upstream_code=reason)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from sits.dialects.intake import refuse, typed, unsupported
+from sits.dialects.intake import refuse, shown, typed, unsupported
 from sits.inner.ask import ImagePart, Message, Part, ReasoningPart, Role, TextPart, ToolResultPart, ToolUsePart
 
 ROLES: dict[str, Role] = {
@@ -60,7 +60,7 @@ def read_messages(raw: Sequence[dict[str, Any]]) -> tuple[Message, ...]:
         found = typed(each, _Message, place)
         if found.role not in ROLES:
             allowed = ", ".join(f"'{role}'" for role in ROLES)
-            raise refuse(f"{place}.role", f"Invalid value for '{place}.role': '{found.role}' is none of {allowed}.")
+            raise refuse(f"{place}.role", f"Invalid value for '{place}.role': '{shown(found.role)}' is none of {allowed}.")
         extra = {key: value for key, value in each.items() if key not in _KNOWN}
         if found.role == "developer":
             extra["role"] = "developer"
@@ -88,7 +88,8 @@ def _parts(found: _Message, place: str, legacy_id: str, extra: dict[str, Any]) -
     for number, call in enumerate(found.tool_calls or ()):
         if call.function is None:
             raise unsupported(
-                f"{place}.tool_calls[{number}].type", f"Tool calls of type '{call.type}' cannot be translated for this model."
+                f"{place}.tool_calls[{number}].type",
+                f"Tool calls of type '{shown(call.type)}' cannot be translated for this model.",
             )
         parts.append(ToolUsePart(call.id, call.function.name, call.function.arguments))
     if found.function_call is not None:

@@ -32,7 +32,7 @@ def patch(body: bytes, model: str | None, ask_usage: bool) -> bytes:
     try:
         fields = _fields(body)
     except RecursionError as error:
-        raise unreadable(error) from error
+        raise unreadable(error, body) from error
     if model is not None:
         fields["model"] = msgspec.Raw(encode(model))
     if ask_usage:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from sits.dialects.intake import explain, lenient, refuse, unreadable
+from sits.inner.ask import Operation
 
 ABSENT = msgspec.Raw()
 
@@ -68,7 +69,7 @@ def peek(body: bytes) -> Peek:
             body.decode()
         found = _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-        raise unreadable(exc) from exc
+        raise unreadable(exc, body) from exc
     if not found.model:
         said = (
             "Missing required parameter: 'model'." if found.model is None else "Invalid value for 'model': it must not be empty."
@@ -111,6 +112,34 @@ def _nested(options: msgspec.Raw, param: str) -> _Format | None:
     except msgspec.ValidationError as exc:
         raise explain(exc, param) from exc
     return found.format if found is not None else None
+
+
+class _Limits(msgspec.Struct, gc=False):
+    max_tokens: int | float | None = None
+    max_completion_tokens: int | float | None = None
+    max_output_tokens: int | float | None = None
+
+
+_limits = msgspec.json.Decoder(_Limits).decode
+_MOST_LIMIT = 2**31 - 1
+"""The largest that any dialect reads."""
+
+
+def answer_limit(body: bytes, operation: Operation) -> int:
+    """Tokens that the client allows for the answer; 0 where it says nothing, or nothing that is a limit. As fast as `peek`."""
+    if operation == "embeddings" or operation == "count_tokens":
+        return 0
+    try:
+        found = _limits(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return 0  # Whoever reads all of the body says what is wrong with it.
+    if operation == "responses":
+        said = found.max_output_tokens
+    elif operation == "chat" and found.max_completion_tokens is not None:
+        said = found.max_completion_tokens
+    else:
+        said = found.max_tokens
+    return 0 if said is None or said <= 0 else int(min(said, _MOST_LIMIT))
 
 
 _IMAGES = frozenset({"image_url", "input_image", "image"})

@@ -9,7 +9,7 @@ import msgspec
 
 from sits.dialects import openai_errors, sse
 from sits.dialects.base import Encoder, Identity
-from sits.dialects.intake import encode, read_object, refuse, typed, unsupported
+from sits.dialects.intake import encode, read_object, refuse, shown, typed, unsupported
 from sits.dialects.responses_encoder import ResponseEncoder, whole_response
 from sits.dialects.responses_items import read_items
 from sits.inner.ask import Ask, Message, Operation, OutputFormat, Sampling, TextPart, Thinking, Tool, ToolChoice
@@ -115,7 +115,9 @@ def _tools(raw: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
         if kind is None:
             raise refuse(f"tools[{at}].type", f"Missing required parameter: 'tools[{at}].type'.")
         if kind != "function":
-            raise unsupported(f"tools[{at}].type", f"Tools of type '{kind}' cannot be translated for this model; use 'function'.")
+            raise unsupported(
+                f"tools[{at}].type", f"Tools of type '{shown(kind)}' cannot be translated for this model; use 'function'."
+            )
         found = typed(each, _Function, f"tools[{at}]")
         tools.append(Tool(found.name, found.description, found.parameters, found.strict))
     return tuple(tools)
@@ -132,7 +134,7 @@ def _tool_choice(value: str | dict[str, Any] | None) -> ToolChoice | None:
         return ToolChoice("named", typed(value, _Named, "tool_choice").name)
     if value in ("auto", "none", "required"):
         return ToolChoice(value)  # type: ignore[arg-type]
-    raise refuse("tool_choice", f"Invalid value for 'tool_choice': '{value}' is none of 'auto', 'none' and 'required'.")
+    raise refuse("tool_choice", f"Invalid value for 'tool_choice': '{shown(value)}' is none of 'auto', 'none' and 'required'.")
 
 
 def _output(text: dict[str, Any] | None) -> OutputFormat | None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from sits.dialects.intake import refuse, typed, unsupported
+from sits.dialects.intake import refuse, shown, typed, unsupported
 from sits.inner.ask import ImagePart, Message, Part, ReasoningPart, Role, TextPart, ToolResultPart, ToolUsePart
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
@@ -115,7 +115,7 @@ def _item(item: dict[str, Any], kind: Any, place: str) -> tuple[tuple[Part, ...]
             found = typed(item, _Message, place)
             if found.role not in ROLES:
                 allowed = ", ".join(f"'{role}'" for role in ROLES)
-                raise refuse(f"{place}.role", f"Invalid value for '{place}.role': '{found.role}' is none of {allowed}.")
+                raise refuse(f"{place}.role", f"Invalid value for '{place}.role': '{shown(found.role)}' is none of {allowed}.")
             extra = {"role": "developer"} if found.role == "developer" else {}
             return tuple(_content(found.content, f"{place}.content")), found.role, extra
         case "function_call":
@@ -134,7 +134,7 @@ def _item(item: dict[str, Any], kind: Any, place: str) -> tuple[tuple[Part, ...]
             raise unsupported(f"{place}.type", "Items by reference need stored responses; send the items themselves.")
     if not isinstance(kind, str):
         raise refuse(f"{place}.type", f"Invalid type for '{place}.type': expected a string.")
-    raise unsupported(f"{place}.type", f"Items of type '{kind}' cannot be translated for this model.")
+    raise unsupported(f"{place}.type", f"Items of type '{shown(kind)}' cannot be translated for this model.")
 
 
 def _output(item: dict[str, Any], place: str) -> ToolResultPart:

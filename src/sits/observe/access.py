@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from sits.inner.event import Usage
+from sits.inner.utf8 import encoded
 from sits.observe.anatomy import Anatomy
 from sits.observe.record import Record
 from sits.observe.redact import Redactor
@@ -35,9 +36,6 @@ class AccessLines:
 
         `msg` is `request`, `level` is `error` where the gateway is at fault, `warning` where a target is; the parts of `anatomy`
         are milliseconds. Fields without a value are left out.
-
-        Raises:
-            TypeError, ValueError, msgspec.MsgspecError: something in it is no text, such as a lone surrogate.
         """
         common = (
             record.status,
@@ -93,7 +91,7 @@ class AccessLines:
             "colour": record.colour,
             "experiment": record.experiment,
         }
-        return _encode({name: value for name, value in fields.items() if value is not None and value != ""})[1:-1]
+        return encoded({name: value for name, value in fields.items() if value is not None and value != ""})[1:-1]
 
 
 def _tokens(usage: Usage) -> bytes:

@@ -15,9 +15,8 @@ from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from typing import Any
 
-import msgspec
-
 from sits.inner.seldom import Seldom
+from sits.inner.utf8 import encoded, utf8
 from sits.observe.access import AccessLines
 from sits.observe.metrics import Counter
 from sits.observe.record import Record
@@ -34,13 +33,15 @@ EACH_SECONDS, EACH_AT_ONCE = 30.0, 10
 """How often the log says the same of the same subject."""
 PLACE_SECONDS, PLACE_AT_ONCE = 2.0, 300
 """How often one place in the source speaks, of whatever: 300 models may go away at once."""
+LONGEST = 16 * 1024
+"""Characters of what is said in one line."""
 _CORRELATION = ("request_id", "trace_id", "span_id")
 
 
 class LineWriter:
     """A bounded queue of lines to be, and the thread that writes them.
 
-    `write` is called with whole lines, from the thread; what it raises as OSError costs that batch, counted as dropped.
+    `write` is called with whole lines, from the thread; what it raises costs that batch, counted as dropped.
     """
 
     __slots__ = ("_access", "_capacity", "_dropped", "_queue", "_redactor", "_stop", "_thread", "_write", "_writing")
@@ -73,17 +74,20 @@ class LineWriter:
                 taken += len(batch)
                 try:
                     self._write(self._redactor.exact(b"".join(self._encode(item) for item in batch)))
-                except OSError:  # The reader of stderr is gone or full: there is nobody to tell but the metric.
+                except Exception:  # The reader of stderr is gone or full, say: there is nobody to tell but the metric.
                     self._dropped.value += len(batch)
         return taken
 
     def _encode(self, item: Record | dict[str, Any]) -> bytes:
-        """The line, or nothing (and one more dropped) for what JSON cannot say, such as a lone surrogate."""
+        """The line, or nothing (and one more dropped) for what cannot be said in JSON at all."""
         try:
             if isinstance(item, Record):
                 return self._access.line(item) + b"\n"
-            return self._redactor.line(msgspec.json.encode(item, enc_hook=str)) + b"\n"
-        except (TypeError, ValueError, msgspec.MsgspecError):
+            said = item.get("msg")
+            if isinstance(said, str) and len(said) > LONGEST:
+                item = {**item, "msg": self._redactor.message(said, LONGEST)}
+            return self._redactor.line(encoded(item, str)) + b"\n"
+        except Exception:  # Of whatever kind: it would end the thread, and the log with it. Nobody but the metric can be told.
             self._dropped.value += 1
             return b""
 
@@ -173,22 +177,17 @@ def _object(record: logging.LogRecord) -> dict[str, Any]:
         "ts": rfc3339(record.created),
         "level": record.levelname.lower(),
         "logger": record.name,
-        "msg": _utf8(record.getMessage()),
+        "msg": utf8(record.getMessage()),
     }
     context = current_trace.get()
     for name in _CORRELATION:
         value = getattr(record, name, None) or getattr(context, name, None)
         if value:
-            line[name] = _utf8(str(value))
+            line[name] = utf8(str(value))
     if record.exc_info and record.exc_info[0] is not None:
         line["error"] = record.exc_info[0].__name__
-        line["stack"] = _utf8("".join(traceback.format_exception(*record.exc_info)))
+        line["stack"] = utf8("".join(traceback.format_exception(*record.exc_info)))
     return line
-
-
-def _utf8(text: str) -> str:
-    """The text with lone surrogates (undecodable bytes of a path, say) spelled out, so that it can be encoded."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def log_to(lines: LineWriter, level: str, held: Counter | None = None) -> Callable[[], None]:

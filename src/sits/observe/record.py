@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from sits.inner.event import Usage
+from sits.inner.utf8 import encoded
 from sits.observe.anatomy import Anatomy
 from sits.routing.rule_watch import Clause
 from sits.routing.scheduling.away import Away
@@ -226,13 +227,12 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True):
     """What it is, where no client waits for it: renewal, shadow, later, probe, piece, judge; empty where one does."""
 
 
-_ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Record)
 
 
 def to_json(record: Record) -> bytes:
     """The record as JSON, before redaction: pass it through `Redactor.line` where it leaves."""
-    return _ENCODER.encode(record)
+    return encoded(record)
 
 
 def from_json(raw: bytes) -> Record:

@@ -4,12 +4,16 @@ It masks the exact secrets that the configuration resolved, and what looks like 
 is two steps: a search for fixed needles (8 us for a line of 500 bytes), and only where one is found the regular expressions
 (about 100 us). An access line is spared both: all of it is searched for exact secrets, but only the two words in it that a
 client chose (`word`, 0.2 us) can have a shape; the rest are our own numbers and the names of the configuration.
+
+Clients choose much of what passes here, so the time is linear in the length of a text whatever it says: no repeat gives back what
+it has taken (they are possessive), and what one attempt has scanned in vain no later attempt scans again. Messages are cut, too
+(`message`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -18,6 +22,13 @@ MASK = "[redacted]"
 SHORTEST = 8
 """Characters. Placeholders such as `none` or `EMPTY` are no secrets, and masking them would shred every log."""
 
+LONGEST_MESSAGE = 2000
+"""Characters of what an error says, on its way to a client, a log or a record."""
+LONGEST_PARAM = 200
+"""The same of the parameter at fault, and of a provider's own code."""
+_BEYOND = 8192
+"""Characters behind the cut of a message that are searched, too: secrets are shorter, but for known ones of any length."""
+
 _CAPACITY = 4096
 """Forms of secrets kept; the oldest go first. A configuration has a few dozen, rotation adds one at a time."""
 
@@ -25,24 +36,27 @@ _CAPACITY = 4096
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))"
 _VALUE = r"""(?!\[redacted)[^\s"'`\\,;&)}\]<>]"""
 _NAME = r"(?:x-api-key|api[-_]?key|(?:proxy-)?authorization|access[-_]token|client[-_]secret|password)"
-_GIVEN = r"""(?:[\\"']{0,3}\s?[:=]\s?|[\\"']{1,3},\s?(?!\\?"[^"\\]*\\?"\s?:))(?:b(?=[\\"']))?[\\"']{0,3}"""
+_GIVEN = r"""(?:[\\"']{0,3}\s?[:=]\s?|[\\"']{1,3},\s?(?!\\?"[^"\\]*+\\?"\s?:))(?:b(?=[\\"']))?[\\"']{0,3}"""
 """Between name and value: `: `, `=`, `": "`, and the `', b'` of a pair in Python's spelling; quotes may be escaped. What follows
 a comma and is itself followed by a colon is the next key of an object, and no value."""
 
 _SHAPES: tuple[tuple[str, str], ...] = (
-    # Keys with a prefix of their own: SITS, OpenAI / Anthropic / OpenRouter, Google, Hugging Face, Groq, xAI, GitHub, AWS, JWT.
-    (_START + r"sits-[A-Za-z0-9_-]{32,}", MASK),
-    (_START + r"sk-[A-Za-z0-9_-]{8,}", MASK),
-    (_START + r"AIza[A-Za-z0-9_-]{30,}", MASK),
-    (_START + r"(?:hf_|gsk_|xai-|gh[pousr]_|github_pat_|nvapi-)[A-Za-z0-9_-]{16,}", MASK),
+    # Keys with a prefix of their own: SITS, OpenAI / Anthropic / OpenRouter, Google, Hugging Face, Groq, xAI, GitHub, AWS.
+    (_START + r"sits-[A-Za-z0-9_-]{32,}+", MASK),
+    (_START + r"sk-[A-Za-z0-9_-]{8,}+", MASK),
+    (_START + r"AIza[A-Za-z0-9_-]{30,}+", MASK),
+    (_START + r"(?:hf_|gsk_|xai-|gh[pousr]_|github_pat_|nvapi-)[A-Za-z0-9_-]{16,}+", MASK),
     (_START + r"A[KS]IA[A-Z0-9]{16}", MASK),
-    (_START + r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", MASK),
+    # JWT: what begins like one and goes on like none is taken too, whole, and stays as it is. A word with many such beginnings
+    # would else be read to its end from each of them.
+    (_START + r"(eyJ[A-Za-z0-9_-]{8,}+)(\.[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*+)?)?+", ""),
     # Credentials by where they stand; what says so is kept.
-    (r"(?i)((?:bearer|basic)\s+)" + _VALUE + r"{8,}", r"\1" + MASK),
-    (r"(?i)(" + _NAME + _GIVEN + r"(?:bearer\s+|basic\s+)?+)" + _VALUE + "{4,}", r"\1" + MASK),
-    (r"(?i)([?&](?:api[-_]?key|key|token|access_token|sig|signature|password|secret)=)" + _VALUE + r"+", r"\1" + MASK),
-    (r"""(://)[^\s/"'\\@?#]+(?=@)""", r"\1" + MASK),
+    (r"(?i)((?:bearer|basic)\s++)" + _VALUE + r"{8,}+", r"\1" + MASK),
+    (r"(?i)(" + _NAME + _GIVEN + r"(?:bearer\s++|basic\s++)?+)" + _VALUE + "{4,}+", r"\1" + MASK),
+    (r"(?i)([?&](?:api[-_]?key|key|token|access_token|sig|signature|password|secret)=)" + _VALUE + r"++", r"\1" + MASK),
+    (r"""(://)[^\s/"'\\@?#]++(?=@)""", r"\1" + MASK),
 )  # fmt: skip
+"""Patterns and what is put in their place; an empty mask stands for the first group, where there is no second one."""
 
 _NEEDLES = (
     "sits-", "sk-", "aiza", "hf_", "gsk_", "xai-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "nvapi-", "akia",
@@ -55,10 +69,11 @@ _NEEDLES = (
 class Redactor:
     """Masks secrets; made once, told of each configuration's secrets when it is compiled."""
 
-    __slots__ = ("_clean", "_encoded", "_exact", "_known")
+    __slots__ = ("_beyond", "_clean", "_encoded", "_exact", "_known")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known: dict[str, None] = {}
+        self._beyond = _BEYOND
         self._clean: set[str] = set()
         self._exact: re.Pattern[str] | None = None
         # One value, swapped whole: the log's thread may be reading while a new configuration is learnt.
@@ -84,6 +99,7 @@ class Redactor:
         needles = tuple(sorted(encoded, key=len, reverse=True))
         # Escapes are read as the units they are, so that a secret is only seen where it stands in the decoded text.
         units = rb"|(\\(?:u[0-9a-fA-F]{4}|.))"
+        self._beyond = max(_BEYOND, len(forms[0]))
         self._exact = re.compile("|".join(re.escape(form) for form in forms))
         self._encoded = (needles, re.compile(b"|".join(re.escape(needle) for needle in needles) + units))
         self._clean.clear()
@@ -97,6 +113,22 @@ class Redactor:
             for pattern, mask in _TEXT_SHAPES:
                 text = pattern.sub(mask, text)
         return text
+
+    def message(self, text: str, most: int = LONGEST_MESSAGE) -> str:
+        """The same of what an error says, which may be as long as what a client or a model has sent: cut to `most` characters.
+
+        It is cut again after it was masked: the half of a secret that the first cut has left would be no secret to anybody here.
+        """
+        if len(text) <= most:
+            return self.text(text)
+        beyond = self._beyond
+        # Twice, so that as much is left where one of them has become a mask.
+        masked = self.text(text[: most + 2 * beyond])
+        if len(text) > most + 2 * beyond:
+            masked = masked[: max(0, len(masked) - beyond)]
+        elif len(masked) <= most:
+            return masked
+        return masked[: most - 1] + "…"
 
     def word(self, word: str) -> str:
         """The same for a short text that comes again and again, such as a model's name; ones found clean are remembered."""
@@ -134,8 +166,21 @@ _OWN_ID = re.compile(r"[0-9a-f]{32}")
 """A request id of ours: no shape fits it (and the exact secrets are searched in the whole line)."""
 _CLEAN_WORDS = 1024
 
-_TEXT_SHAPES = tuple((re.compile(pattern), mask) for pattern, mask in _SHAPES)
-_LINE_SHAPES = tuple((re.compile(pattern.encode()), mask.encode()) for pattern, mask in _SHAPES)
+
+def _mask_jwt(found: re.Match[str]) -> str:
+    return MASK if found[2] else found[1]
+
+
+def _mask_jwt_bytes(found: re.Match[bytes]) -> bytes:
+    return MASK.encode() if found[2] else found[1]
+
+
+_TEXT_SHAPES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
+    (re.compile(pattern), mask or _mask_jwt) for pattern, mask in _SHAPES
+)
+_LINE_SHAPES: tuple[tuple[re.Pattern[bytes], bytes | Callable[[re.Match[bytes]], bytes]], ...] = tuple(
+    (re.compile(pattern.encode()), mask.encode() or _mask_jwt_bytes) for pattern, mask in _SHAPES
+)
 _NEEDLE_BYTES = tuple(needle.encode() for needle in _NEEDLES)
 
 

@@ -20,11 +20,10 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import msgspec
-
-from sits.inner.errors import SitsError
+from sits.inner.stuck import Stuck, still
 from sits.observe.record import Record
 from sits.observe.redact import Redactor
 from sits.observe.trace_row import Feedback, Gap, Head, Row, encode, head_of
@@ -91,13 +90,20 @@ class TraceFile:
         self._clock = clock
         self._trouble = ""
         """Why the disk takes nothing, since it does not."""
+        self.stuck: Stuck | None = None
+        """The same, for the status page."""
         self._gone = ""
         """What became of the last file, until there is another one."""
         self._lost_before = 0
         """What was missing when that began."""
         self._retry_at = -math.inf
+        self._rest: tuple[int, ...] | None = None
+        """Which file it was, and as of when, that was stopped in, as long as it may be gone on with."""
+        self._fewer = False
+        """Whether there may be more files than are to be kept."""
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
+        """Of that thread alone: another one may begin before it has ended."""
         self._writing = threading.Lock()
 
     def put(self, sample: Sample, record: Record) -> None:
@@ -122,32 +128,55 @@ class TraceFile:
     def start(self, every: float = 0.05) -> None:
         """Write what is queued every so many seconds, from a daemon thread. Call it after any fork."""
         if self._thread is None:
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._run, args=(every,), name="sits-trace", daemon=True)
+            self._stop = threading.Event()
+            self._thread = threading.Thread(target=self._run, args=(every, self._stop), name="sits-trace", daemon=True)
             self._thread.start()
 
+    def go_by(self, share: float, largest: int, keep: int, body_bytes: int, *, bodies: bool) -> None:
+        """As if it had been made so, from the next row on; in the same file. What was not written while it was stopped is written
+        without what was asked."""
+        if self._thread is None:
+            for item in self._queue:
+                if not isinstance(item, Feedback):
+                    item[0].body = None
+        self._fewer = keep < self._keep
+        self._share, self._largest, self._keep, self._body_bytes = share, largest, keep, body_bytes
+        self.bodies = bodies
+
     def stop(self, patience: float = 5.0) -> None:
-        """Write what is left and close the file, waiting at most `patience` seconds for a stuck disk."""
+        """Write what is left and close the file, waiting at most `patience` seconds for a stuck disk. Started again, it goes on
+        in that file, unless it is full or somebody has touched it."""
+        self.stopping(patience)()
+
+    def stopping(self, patience: float = 5.0) -> Callable[[], None]:
+        """As `stop`, in two parts: it may be started again from here on, and what is returned may take its time elsewhere."""
         thread, self._thread = self._thread, None
+        self._stop.set()
+        return partial(self._end, thread, patience)
+
+    def _end(self, thread: threading.Thread | None, patience: float) -> None:
         if thread is not None:
-            self._stop.set()
             thread.join(patience)
             if thread.is_alive():
                 return
+        if self._thread is not None:
+            return  # Started again meanwhile: the file is that one's.
         self._retry_at = -math.inf
         self.flush()
         with self._writing:
             try:
                 self._tell()
+                if self._file is not None and self._size < self._largest:
+                    self._rest = _identity(self._file)
                 self._close()
             except OSError as error:
                 self._fail(error)
-            if self._queue:
+            # Unless it was started again meanwhile; without trouble, what is in the queue has only just come.
+            if self._trouble and self._thread is None:
                 self._lost += sum(not isinstance(item, Feedback) for item in self._queue)
                 self._queue.clear()
-            if self._trouble:
                 _log.error("recording ends in trouble (%s): %s", self._trouble, self._lost_meanwhile())
-                self._trouble = ""
+                self._trouble, self.stuck = "", None
 
     def _tell(self) -> None:
         """Say what is missing at the end of the file."""
@@ -169,9 +198,14 @@ class TraceFile:
                     self._queue.extendleft(reversed(batch))
                     self._fail(error)
                     return
+                except Exception:  # The thread is to go on: what comes next may well be recorded.
+                    self._lost += sum(not isinstance(item, Feedback) for item in batch)
+                    self._headed = set()  # Nobody knows how far it came.
+                    _log.exception("a defect while recording traffic: %d requests are not recorded", len(batch))
+                    continue
                 if self._trouble:
                     _log.info("traffic is recorded again, in %s: %s", self._path, self._lost_meanwhile())
-                    self._trouble = ""
+                    self._trouble, self.stuck = "", None
                 try:
                     if self._size >= self._largest:
                         self._close()
@@ -179,8 +213,8 @@ class TraceFile:
                     self._fail(error)
                     return
 
-    def _run(self, every: float) -> None:
-        while not self._stop.wait(every):
+    def _run(self, every: float, stop: threading.Event) -> None:
+        while not stop.wait(every):
             self.flush()
 
     def _write(self, batch: list[Item]) -> None:
@@ -190,9 +224,9 @@ class TraceFile:
         for item in batch[:]:
             try:
                 lines += self._lines(item)
-            except (TypeError, ValueError, msgspec.MsgspecError, SitsError) as error:
-                self._lost += 1
-                _log.warning("a request cannot be recorded: %s", error)
+            except Exception as error:  # Of whatever kind: the others are to be recorded.
+                self._lost += not isinstance(item, Feedback)
+                _log.warning("a request cannot be recorded: %s: %s", type(error).__name__, error)
                 batch.remove(item)
         # What is missing came after what was queued; and a file begins with a head.
         untold = self.missing - self._told if self._headed and not self._queue else 0
@@ -207,7 +241,8 @@ class TraceFile:
         if isinstance(item, Feedback):
             if self._last is None:
                 return []  # Of a request that was not recorded here.
-            head, line = self._head(self._last), self._redactor.line(encode(item))
+            line = self._redactor.line(encode(item))
+            head = self._head(self._last)
             return [head, line] if head else [line]
         sample, record = item
         row = self._redactor.line(encode(sample.row(record, self._key, self._body(sample.body))))
@@ -219,12 +254,15 @@ class TraceFile:
         """The head of a configuration, where this file has not got it yet."""
         if snapshot.hash in self._headed:
             return b""
-        self._headed.add(snapshot.hash)
         made = self._heads.get(snapshot.hash)
         if made is None:
-            made = self._heads[snapshot.hash] = self._redactor.line(encode(head_of(snapshot, self._wall(), self._share)))
+            # Of a request that is older than the last change, as it was.
+            said = snapshot.settings.trace
+            share = said.share if said is not None else self._share
+            made = self._heads[snapshot.hash] = self._redactor.line(encode(head_of(snapshot, self._wall(), share)))
             if len(self._heads) > MOST_HEADS:
                 self._heads.popitem(last=False)
+        self._headed.add(snapshot.hash)
         return made
 
     def _body(self, body: bytes | None) -> str | None:
@@ -253,7 +291,12 @@ class TraceFile:
         if self._file is not None and self._moved():
             self._gone = f"{self._path} is gone, and what was recorded in it; "
             self._close()
+        if self._file is None and self._rest is not None:
+            self._file, self._rest = self._reopened(self._rest), None
         if self._file is not None:
+            if self._fewer:
+                self._fewer = False
+                self._remove_old()
             return
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._key = key_of(self.folder, self._key)
@@ -269,10 +312,29 @@ class TraceFile:
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._size = 0
         self._headed = set()
+        self._fewer = False
         if self._gone and not self._trouble:
             _log.warning("%straffic is recorded in %s", self._gone, self._path)
         self._gone = ""
         self._remove_old()
+
+    def _reopened(self, rest: tuple[int, ...]) -> int | None:
+        """The file that it was stopped in, to go on with; None where that cannot be, and another one is to be begun."""
+        assert self._path is not None
+        if self._size >= self._largest:
+            return None
+        try:
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return None  # Whatever it is, it is told when the next one cannot be made.
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _identity(file) == rest:
+                return file
+        except OSError:
+            pass  # Somebody else has it.
+        os.close(file)
+        return None
 
     def _moved(self) -> bool:
         """Whether the file is not where it was made any more: it was removed or moved, or its folder was."""
@@ -299,7 +361,10 @@ class TraceFile:
             self._lost_before, why = self.missing, error.strerror or error
             _log.error("%sthe disk does not take recorded traffic, it stays in memory: %s: %s", self._gone, self.folder, why)
         self._trouble = f"{self.folder}: {error.strerror or error}"
+        why = f"the disk does not take recorded traffic, it stays in memory: {self._trouble}"
+        self.stuck = still(self.stuck, why, self._wall())
         self._retry_at = self._clock() + RETRY_SECONDS
+        self._rest = None
         if self._file is not None:
             empty, path = not self._size, self._path
             with contextlib.suppress(OSError):  # It is the same trouble.
@@ -316,8 +381,11 @@ class TraceFile:
     def _remove_old(self) -> None:
         files = sorted(self.folder.glob("trace-*.jsonl"))
         for old in files[: max(0, len(files) - self._keep)]:
-            if old != self._path and _unused(old):
-                old.unlink(missing_ok=True)
+            try:
+                if old != self._path and _unused(old):
+                    old.unlink(missing_ok=True)
+            except OSError as error:  # Of somebody else, say: what is recorded now has nothing to do with it.
+                _log.warning("old traffic stays, more than is to be kept: %s: %s", old, error.strerror or error)
 
 
 def key_of(folder: Path, own: bytes = b"") -> bytes:
@@ -341,6 +409,12 @@ def key_of(folder: Path, own: bytes = b"") -> bytes:
     finally:
         os.close(file)
     return made
+
+
+def _identity(file: int) -> tuple[int, ...]:
+    """Which file it is, and as of when: a number of a file may be given again."""
+    found = os.fstat(file)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _unused(path: Path) -> bool:

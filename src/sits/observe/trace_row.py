@@ -5,6 +5,9 @@ JSON lines. A `head` says what the configuration was; a `row` is a request, and 
 `feedback` says later how an answer was; a `gap` says how many rows are missing here. A line that cannot be read is reported and
 passed over, a last one that was cut off (the disk was full, the gateway was killed) too. No line holds a credential, and none
 what was said, unless bodies were asked for.
+
+Traces come from elsewhere, and disks damage them: what is read is checked as far as whoever replays it relies on it. Numbers are
+such as a gateway writes, lists that belong together are of one length; a line where they are not is one that cannot be read.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import fields
 
 from sits import __version__
+from sits.inner.utf8 import encoded
 from sits.observe.record import Record, Scored
 from sits.resources.checks import is_reference
 from sits.resources.kinds import Model, ModelSpec, Resource, Settings
@@ -25,7 +29,7 @@ from sits.resources.plain import plain
 from sits.resources.problem import ConfigError
 from sits.resources.reading import read_value
 from sits.resources.snapshot import Snapshot, compile
-from sits.routing.policies.snapshot import NUMBERS, Taken
+from sits.routing.policies.snapshot import FIRST, NUMBERS
 
 _NO_COST = next(field.default for field in fields(ModelSpec) if field.name == "cost")
 
@@ -34,6 +38,17 @@ VERSION = 1
 LONGEST = 32 * 1024 * 1024
 """Bytes of a line that is read; beyond, something else was taken for a trace."""
 MASKED = "[redacted]"
+FAR = 1e15
+"""No number of a trace is larger that is not a cost: not the time in microseconds, not the bytes of a year."""
+AHEAD = 3600.0
+"""Seconds of the gateway's clock by which a target was heard of after the choice that looked at it, at the most."""
+_EXACT = 2**50
+
+Figure = Annotated[float, msgspec.Meta(ge=-FAR, le=FAR)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=_EXACT)]
+Whole = Annotated[int, msgspec.Meta(ge=-_EXACT, le=_EXACT)]
+Chance = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+State = Annotated[tuple[Figure, ...], msgspec.Meta(min_length=FIRST)]
 
 
 class TraceError(Exception):
@@ -49,11 +64,11 @@ class Head(msgspec.Struct, frozen=True, tag="head", tag_field="line", omit_defau
     """What of it choices depend on, as it would be written in a file; secrets are references, as there."""
     format: str = ""
     version: int = 0
-    time: float = 0.0
+    time: Figure = 0.0
     """Unix seconds."""
     gateway: str = ""
     """The version of SITS."""
-    share: float = 1.0
+    share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
     """Of the requests, so many are here."""
     numbers: tuple[str, ...] = ()
     """The names of the numbers in `Row.states`."""
@@ -63,9 +78,9 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request as it was seen when its target was chosen."""
 
     operation: str
-    draw: float
+    draw: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
     """The random number, as it was drawn."""
-    now: float
+    now: Figure
     """Seconds of the gateway's monotonic clock: those of `Row.states` too."""
     needs: tuple[str, ...] = ()
     """Capabilities that it cannot do without, that of its endpoint among them."""
@@ -73,7 +88,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its route looked at more than these: what follows has been gathered."""
     key: str = ""
     team: str = ""
-    priority: int = 1
+    priority: Whole = 1
     colour: str = ""
     session: str = ""
     """Of what the client calls its session, a keyed hash."""
@@ -82,26 +97,26 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     region: str = ""
     adapter: str = ""
     domain: str = ""
-    confidence: float = 0.0
+    confidence: Figure = 0.0
     stage: str = ""
-    complexity: float = -1.0
+    complexity: Figure = -1.0
     tier: str = ""
     favoured: str = ""
-    tokens: int = 0
+    tokens: Count = 0
     exact: bool = False
-    wanted_output: int = 0
-    qps: float = 0.0
-    place: float = -1.0
+    wanted_output: Count = 0
+    qps: Figure = 0.0
+    place: Annotated[float, msgspec.Meta(le=1.0)] = -1.0
     """On the ring, where policy `hash` chose; below 0 where it did not."""
-    size: int = 0
+    size: Count = 0
     """Bytes of the body; 0 in traces that did not say."""
-    warm: dict[str, float] = {}
+    warm: dict[str, Figure] = {}
     """How many of them each target had read before, of those that had read any, where the route went by that."""
     headers: dict[str, str] = {}
     """Those that the route looks at."""
     cut: tuple[str, ...] = ()
     """Of these, the ones of which only the beginning is here: they are longer, or go on with what is no text."""
-    dimensions: int = -1
+    dimensions: Whole = -1
     """What an embedding request asks for, 0 where it does not say; below 0 in traces that did not look."""
 
 
@@ -128,17 +143,17 @@ class Row(msgspec.Struct, frozen=True, tag="row", tag_field="line", omit_default
     asked: Asked
     order: tuple[str, ...] = ()
     """Whom to ask, as it was decided; empty where nobody could be."""
-    states: dict[str, Taken] = {}
+    states: dict[str, State] = {}
     """What policies look at, of everybody who could have been chosen."""
     out: tuple[str, ...] = ()
     """Who was left alone because of a breaker."""
     failing: tuple[str, ...] = ()
     """Rules of the route that did not count because their targets were not as they must be."""
-    learned: dict[str, float] = {}
+    learned: dict[str, Chance] = {}
     """Where the tier or the favoured backend was drawn, to learn which is best: the chances of each."""
     weighing: Weighing | None = None
     """Of the backends; None where the route has no filters, or one of them refused the request."""
-    dollars: float | None = None
+    dollars: Figure | None = None
     """What it cost; None where nobody knows."""
     body: str | None = None
     sieve: Weighing | None = None
@@ -155,9 +170,9 @@ class Feedback(msgspec.Struct, frozen=True, tag="feedback", tag_field="line"):
     """How an answer was, said later; the last word counts."""
 
     request_id: str
-    score: float
+    score: Figure
     """0 to 1."""
-    time: float
+    time: Figure
     key: str | None = None
     """Whose request it is: keys may use the same ids. Not in older traces."""
 
@@ -165,8 +180,8 @@ class Feedback(msgspec.Struct, frozen=True, tag="feedback", tag_field="line"):
 class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="line"):
     """So many rows could not be written here."""
 
-    missing: int
-    time: float
+    missing: Count
+    time: Figure
 
 
 class Bad(msgspec.Struct, frozen=True):
@@ -258,13 +273,12 @@ def _public(model: Model) -> Model:
     )
 
 
-_ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Line)
 
 
 def encode(line: Line) -> bytes:
     """One line without its end, before redaction."""
-    return _ENCODER.encode(line)
+    return encoded(line)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -322,7 +336,7 @@ def _cut(raw: bytes) -> bool:
 def _known(raw: bytes, file: Path, number: int) -> None:
     try:
         mark = _MARK.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise TraceError(f"{file} is no trace: its line {number} is no head ({error})") from error
     if mark.line != "head" or mark.format != FORMAT:
         raise TraceError(f"{file} is no trace: its line {number} is no head")
@@ -332,7 +346,35 @@ def _known(raw: bytes, file: Path, number: int) -> None:
 
 def _line(raw: bytes, file: str, number: int) -> Line | Bad:
     try:
-        return _DECODER.decode(raw)
-    except msgspec.DecodeError as error:
-        whole = raw.endswith(b"\n")
-        return Bad(file, number, str(error) if whole else "it has no end", not whole)
+        line = _DECODER.decode(raw)
+        wrong = _wrong(line) if isinstance(line, Row) else ""
+    except (msgspec.DecodeError, RecursionError) as error:
+        wrong = str(error)
+    if not wrong:
+        return line
+    whole = raw.endswith(b"\n")
+    return Bad(file, number, wrong if whole else "it has no end", not whole)
+
+
+def _wrong(row: Row) -> str:
+    """What of a row no gateway has written, beside what its types say; empty where nothing is."""
+    record, now = row.record, row.asked.now
+    figures: list[float | None] = [record.time, record.bytes_in]
+    if record.usage is not None:
+        figures += [record.usage.input, record.usage.output, record.usage.cached, record.usage.reasoning]
+        figures.append(record.usage.cache_written)
+    if record.anatomy is not None:
+        figures.append(record.anatomy.total)
+    figures += [one.first_ms for one in record.attempts]
+    if any(one is not None and not 0.0 <= one <= FAR for one in figures):
+        return f"a number of its record is not from 0 to {FAR:g}"
+    for name, state in row.states.items():
+        if state[_HEARD] > now + AHEAD or state[_NOTED] > now + AHEAD or state[_ROOM] <= 0.0:
+            return f"the state of {name[:80]!r} cannot have been that when it was chosen from"
+    for weighing in (row.weighing, row.sieve):
+        if weighing is not None and any(len(part.given) != len(weighing.candidates) for part in weighing.parts):
+            return "a score gave more or fewer numbers than there are candidates"
+    return ""
+
+
+_HEARD, _NOTED, _ROOM = (NUMBERS.index(name) for name in ("heard", "noted", "room"))

@@ -12,6 +12,8 @@ SAME = "the same"
 UNKNOWN = "not known"
 _NOISE = 1e-12
 """Of a figure: below it two sums differ by the order in which they were added."""
+_MOST_DECIMALS = 15
+"""Of money."""
 _MANY = 1e6
 """Per cent from which nobody reads tenths."""
 
@@ -66,8 +68,11 @@ def dollars(much: float | None) -> str:
         return UNKNOWN
     if much == 0.0:
         return "$0"
-    decimals = 4 if abs(much) >= 0.001 else min(15, 2 - floor(log10(abs(much))))
-    return f"{'-' if much < 0.0 else ''}${abs(much):,.{decimals}f}"
+    decimals = 4 if abs(much) >= 0.001 else min(_MOST_DECIMALS, 2 - floor(log10(abs(much))))
+    sign, text = "-" if much < 0.0 else "", f"{abs(much):,.{decimals}f}"
+    if float(text.replace(",", "")) == 0.0:
+        return f"{'more' if sign else 'less'} than {sign}${10.0**-decimals:.{decimals}f}"
+    return f"{sign}${text}"
 
 
 def milliseconds(much: float | None) -> str:
