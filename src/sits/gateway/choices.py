@@ -23,11 +23,14 @@ from sits.routing.rule_watch import RuleWatch
 from sits.routing.scheduling.away import Away
 from sits.routing.scheduling.base import Candidate
 from sits.routing.scheduling.building import build
+from sits.routing.scheduling.builtin import FILTERS, SCORES
 from sits.routing.scheduling.scheduler import Scheduler
 from sits.routing.semantics import SemanticFilter
 from sits.routing.target import Target
 
 Weighted = Sequence[tuple[Model, float]]
+BY_MEMORY = "memory-fit"
+"""The score that reckons with the answer. By name: of a compiled class only objects know theirs."""
 TIERS = ("tiny", "base", "heavy")
 
 
@@ -50,6 +53,7 @@ class _Compiling:
         self._standing = standing
         self._name = resolved.name
         self._thinks = _looked_into(resolved.route, everybody_of(resolved), snapshot)
+        self._limits = resolved.route is not None and _limited(resolved.route.spec)
 
     def choice(self) -> Choice:
         resolved, route = self._resolved, self._resolved.route
@@ -67,7 +71,9 @@ class _Compiling:
             rules.append((Rule(index, rule, watch), self._pool(spec, backends, name, rule.name, watch)))
         sieve = self._sieve(everybody([pool, *(own for _, own in rules)], fallbacks), spec)
         sieve_of = self._sieve_of(spec)
-        choice = Choice(route, pool, fallbacks, spec.attempts, rules, sieve, sieve_of=sieve_of, thinks=self._thinks)
+        choice = Choice(
+            route, pool, fallbacks, spec.attempts, rules, sieve, sieve_of=sieve_of, thinks=self._thinks, limits=self._limits
+        )
         choice.rate = self._standing.rates.setdefault(self._name, choice.rate)
         return choice
 
@@ -193,6 +199,13 @@ def _looked_into(route: Route | None, models: Sequence[Model], snapshot: Snapsho
         or spec.context is not None
         or spec.explore
         or reads_domain(route, models, snapshot)
+    )
+
+
+def _limited(spec: RouteSpec) -> bool:
+    """Whether anything asks how long an answer a request allows: where it fits into memory, or a plugin, which may."""
+    return any(one.name not in FILTERS for one in spec.filters) or any(
+        one.name == BY_MEMORY or one.name not in SCORES for one in spec.scores
     )
 
 

@@ -102,7 +102,7 @@ class Judged(msgspec.Struct, frozen=True):
 class Fitness:
     """Who can be asked by one name, compiled: their windows and what is certain of their tokenizers."""
 
-    __slots__ = ("_edge", "_fixed", "_growth", "_picky", "_smallest", "any", "context", "rows")
+    __slots__ = ("_edge", "_fixed", "_growth", "_picky", "_smallest", "any", "context", "rows", "uneven")
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Fitness:
         self.context = Context(spec) if spec is not None else None
         rows = []
         for target in targets:
-            window, limit = target.model.spec.context_window, 0
+            window, limit = target.model.spec.window, 0
             if self.context is not None:
                 limit, window = self.context.limit(window), self.context.window(window)
             if window is not None:
@@ -121,6 +121,8 @@ class Fitness:
         self.rows = {row.target.name: row for row in rows}
         self.any = bool(rows)
         """Whether there is anything to judge; where not, nothing is asked of it."""
+        self.uneven = len({self.rows[one.name].window if one.name in self.rows else 0 for one in targets}) > 1
+        """Whether one may have room for an answer for which another one has none."""
         self._smallest = min((row.window for row in rows), default=0)
         self._growth = max((row.shape.growth for row in rows), default=1)
         self._fixed = max((row.shape.fixed for row in rows), default=0)
@@ -145,6 +147,14 @@ class Fitness:
     def passes(self, body: bytes, headroom: int, *, plain: bool, shows: Callable[[bytes], bool]) -> bool:
         """As `quick`, and `shows` (whether there is an image) is asked only where the size would pass."""
         return self.quick(body, plain, headroom) and not self._picky and not shows(body)
+
+    def short(self, asked: int, targets: Sequence[Target]) -> dict[str, int]:
+        """The windows of those that have no room for so long an answer, whatever the prompt is; none where nobody has."""
+        if asked < self._smallest:
+            return {}
+        rows = self.rows
+        found = {one.name: rows[one.name].window for one in targets if one.name in rows and rows[one.name].window <= asked}
+        return found if len(found) < len(targets) else {}
 
     async def judge(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from time import perf_counter
 
+from sits.dialects.peek import answer_limit
 from sits.gateway.exchange import Exchange
 from sits.inner.errors import Code, SitsError
 from sits.resources.vocabulary import LONGEST_NAMED
@@ -28,7 +29,7 @@ def facts_of(x: Exchange, choice: Choice, needs: frozenset[str]) -> Facts:
 
 
 def gathered(x: Exchange, choice: Choice) -> Facts:
-    """What its headers and its key say."""
+    """What its headers and its key say, and how long an answer it allows where its route looks at that."""
     headers = x.request.headers
     facts = Facts(x.operation, x.peek.needs if x.peek is not None else frozenset(), headers, x.request.body)
     if x.key is not None:
@@ -41,6 +42,8 @@ def gathered(x: Exchange, choice: Choice) -> Facts:
         facts.region = _named(headers, REGION)
     if ADAPTER in headers:
         facts.adapter = _named(headers, ADAPTER)
+    if choice.limits:
+        facts.wanted_output = answer_limit(x.request.body, x.operation)
     facts.wall = x.wall
     facts.now = now = perf_counter()
     facts.qps = choice.rate.note(now)

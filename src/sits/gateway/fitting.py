@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from sits.dialects.peek import has_image
+from sits.dialects.peek import answer_limit, has_image
 from sits.gateway.account import usage_of
 from sits.gateway.asking import ask
 from sits.gateway.chunking import PIECES, Over, Progress, Read, Reading, Room
@@ -113,8 +113,7 @@ class Asides:
         assert x.plan is not None
         self._x = x
         self._conduct = x.conduct.of_part(top=x.priority == P0) if x.conduct is not None else None
-        alone = x.request.headers.get(b"x-sits-fallback") == b"off"
-        self.left: tuple[Target, ...] = tuple(x.plan.targets[:1] if alone else x.plan.targets)
+        self.left: tuple[Target, ...] = tuple(x.plan.targets[:1] if x.alone else x.plan.targets)
         """Who did not fail; never empty."""
         self._answered = self.left[0]
 
@@ -249,6 +248,8 @@ async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | No
     x.resumes = service if service.resume else None
     body = x.request.body
     if fitness.passes(body, service.headroom, plain=not x.peek.needs & REWRITTEN, shows=has_image):
+        if fitness.uneven and len(x.plan.targets) > 1:
+            _answer_in(x, fitness)
         return None
     wanted = _read(x)
     if wanted is None:
@@ -263,6 +264,22 @@ async def fit_in(x: Exchange, fitness: Fitness, tokens: Tokens, domain: str | No
         why = (*_left_out(judged), *_put_back(judged, x.plan.targets, targets))
         x.plan = msgspec.structs.replace(x.plan, targets=tuple(targets), filtered=(*x.plan.filtered, *why))
     return None
+
+
+def _answer_in(x: Exchange, fitness: Fitness) -> None:
+    """The prompt fits everybody. Have those asked first who have room for all of the answer that the client allows, too: from the
+    others it would get a shorter one, or none where the server wants to promise all of it."""
+    assert x.plan is not None
+    asked = answer_limit(x.request.body, x.operation)
+    targets = x.plan.targets
+    short = fitness.short(asked, targets)
+    if not short:
+        return
+    roomy = [one for one in targets if one.name not in short]
+    before = targets[: targets.index(roomy[0])]
+    why = [(one.name, f"{LATER}an answer of {asked} tokens is allowed, in a window of {short[one.name]}") for one in before]
+    ordered = (*roomy, *(one for one in targets if one.name in short))
+    x.plan = msgspec.structs.replace(x.plan, targets=ordered, filtered=(*x.plan.filtered, *why))
 
 
 def _read(x: Exchange) -> Ask | None:

@@ -23,7 +23,7 @@ SHORTEST = EDGES[0]
 REMEMBERED = 32_768
 """Digests that are remembered when not said otherwise: 160 bytes each."""
 _BLOCKS = tuple((start, edge, edge << 32) for start, edge in pairwise((0, *EDGES)))
-_MOST_BITS = 4096
+MOST_BITS = 4096
 """Names that a memory tells apart before it begins anew."""
 
 
@@ -52,13 +52,15 @@ class Beginnings:
     moved or searched for to forget something.
     """
 
-    __slots__ = ("_bits", "_half", "_old", "_young", "journal")
+    __slots__ = ("_bits", "_half", "_old", "_young", "generation", "journal")
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._half: int = max(1, remembered // 2)
         self._young: dict[int, int] = {}
         self._old: dict[int, int] = {}
         self._bits: dict[str, int] = {}
+        self.generation: int = 0
+        """How often it has begun anew: whoever holds bits of an earlier generation has them given anew (`bits`)."""
         self.journal: Journal | None = None
         """Where it is written down for the other processes of this service, if there are any."""
 
@@ -66,15 +68,31 @@ class Beginnings:
         return len(self._young) + len(self._old)
 
     def bit(self, name: str) -> int:
-        """The bit of a backend, the same whatever the configuration is."""
+        """The bit of a backend, the same whatever the configuration is, for this generation."""
         found = self._bits.get(name)
         if found is None:
-            if len(self._bits) >= _MOST_BITS:
-                self._bits.clear()
-                self._young.clear()
-                self._old.clear()
+            if len(self._bits) >= MOST_BITS:
+                self._anew()
             found = self._bits[name] = 1 << len(self._bits)
         return found
+
+    def bits(self, names: Sequence[str]) -> list[int]:
+        """Those of several, all of one generation and so all different."""
+        bits = self._bits
+        new = len({name for name in names if name not in bits})
+        if new and len(bits) + new > MOST_BITS:
+            self._anew()
+        return [bits.setdefault(name, 1 << len(bits)) for name in names]
+
+    def told(self, name: str) -> int:
+        """The bit of a backend that has been sent anything; 0 of any other one, which so is given none for being looked at."""
+        return self._bits.get(name, 0)
+
+    def _anew(self) -> None:
+        self._bits.clear()
+        self._young.clear()
+        self._old.clear()
+        self.generation += 1
 
     def keep(self, remembered: int) -> None:
         """Remember so many from now on."""
@@ -176,5 +194,5 @@ class Reading:
 
 def _mark(found: list[float], names: Sequence[str], memory: Beginnings, those: int, edge: float) -> None:
     for index, name in enumerate(names):
-        if memory.bit(name) & those:
+        if memory.told(name) & those:
             found[index] = edge

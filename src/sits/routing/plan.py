@@ -63,6 +63,7 @@ class Choice:
         "common",
         "fallbacks",
         "hash_header",
+        "limits",
         "order",
         "pool",
         "pools",
@@ -85,6 +86,7 @@ class Choice:
         *,
         sieve_of: Callable[[Target], Scheduler] | None = None,
         thinks: bool = False,
+        limits: bool = False,
     ) -> None:
         """`sieve` leaves out those who may not answer, of everybody: its candidates are `everybody(...)` of the same. `sieve_of`
         makes the same for anybody else. Where `thinks`, its requests are looked into even if nothing else asks for it."""
@@ -108,6 +110,8 @@ class Choice:
         """What every target can do: a request that needs no more is not filtered at all."""
         self.thinks = thinks or bool(rules) or any(one.scheduler is not None or one.name == "hash" for one in self.pools)
         """Whether more has to be known of a request than what it needs: `decide` is to be asked instead of `plan`."""
+        self.limits = limits
+        """Whether it looks at how long an answer a request allows."""
         self.reads = any(one.reads for one in self.pools)
         """Whether it goes by who has read how much of a prompt."""
         self._only: Plan | None = None
@@ -272,7 +276,7 @@ def _able(target: Target, wanted: frozenset[str], out: frozenset[str], filtered:
 
 def after_too_long(tried: Target, rest: Sequence[Target]) -> Sequence[Target]:
     """Who may still be asked once `tried` has said that the prompt is too long: declared larger contexts only."""
-    window = tried.model.spec.context_window
+    window = tried.model.spec.window
     if window is None:
         return ()
-    return tuple(target for target in rest if (target.model.spec.context_window or 0) > window)
+    return tuple(target for target in rest if (target.model.spec.window or 0) > window)

@@ -16,7 +16,7 @@ from sits.routing.policies.base import UNSEEN
 from sits.routing.policies.checks import CHECKS, New, states_of
 from sits.routing.policies.dynamic import DynamicWeights, formula
 from sits.routing.policies.hashing import AHEAD, ring
-from sits.routing.policies.load import LeastAdded, LeastConnections, LeastExpected, PeakEwma
+from sits.routing.policies.load import FEW, LeastAdded, LeastConnections, LeastExpected, PeakEwma
 from sits.routing.policies.turns import Drawn, RoundRobin, WeightedRoundRobin, by_weight
 
 NEW: dict[str, New] = {name: (lambda states, make=make: make()) for name, make in POLICIES.items()}  # type: ignore[misc]
@@ -263,6 +263,38 @@ def test_dynamic_weights_are_evened_out_while_traffic_surges() -> None:
     surging = shares(policy, states, now)[0]
     assert calm == pytest.approx(2 / 3, abs=0.01)
     assert 0.5 <= surging < 0.53
+
+
+def test_a_surge_is_seen_where_every_other_request_has_fewer_targets() -> None:
+    """As where some requests have tools, and some backends cannot do tools."""
+    states = (known(0.099), known(9.999), known(1.0))
+    policy, now, calm = DynamicWeights(), 100.0, 0.0
+    for rate in (50,) * 5 + (500,) * 2:
+        for step in range(rate):
+            those = states[: 2 + step % 2]
+            given = policy.seen(those, (1.0,) * len(those), step / rate, now + step / rate)
+            if len(those) == 2 and rate == 50:
+                calm = given[0] / sum(given)
+        now += 1.0
+    surging = policy.seen(states[:2], (1.0, 1.0), 0.5, now - 0.01)
+    assert calm == pytest.approx(2 / 3, abs=0.01)
+    assert 0.5 <= surging[0] / sum(surging) < 0.53
+
+
+@settings(max_examples=100, deadline=None)
+@given(many=st.integers(FEW + 1, 200), draw=st.floats(0.0, 1.0, exclude_max=True))
+def test_of_many_targets_sixteen_different_ones_are_looked_at(many: int, draw: float) -> None:
+    costs = LeastExpected().seen([TargetState()] * many, [1.0] * many, draw, 0.0)
+    assert sum(cost < UNSEEN for cost in costs) == FEW
+
+
+@pytest.mark.parametrize("many", [24, 32, 97])
+def test_of_many_targets_each_is_looked_at_as_often_as_any_other(many: int) -> None:
+    states, weights, looked = [TargetState()] * many, [1.0] * many, collections.Counter[int]()
+    for number in range(many * (many - 1)):
+        costs = LeastExpected().seen(states, weights, (number + 0.5) / (many * (many - 1)), 0.0)
+        looked.update(index for index, cost in enumerate(costs) if cost < UNSEEN)
+    assert set(looked.values()) == {FEW * (many - 1)}
 
 
 # Consistent hashing with bounded loads

@@ -182,3 +182,22 @@ def test_the_tightest_fit_keeps_a_node_whole_and_the_roomiest_does_not() -> None
     assert tight.take(8) == 1
     assert [plain.take(2) for _ in range(4)] == [0, 1, 0, 1]
     assert plain.take(8) == -1
+
+
+@pytest.mark.parametrize(("every", "most"), [(1000, 101.0), (5, 400.0)], ids=["once", "one of five, for ever"])
+def test_a_server_that_says_what_it_wants_of_the_length_of_its_answers_does_not_say_it_for_all(every: int, most: float) -> None:
+    usual = Usual()
+    honest, liar = TargetState(usual), TargetState(usual)
+    for number in range(1, 5000):
+        if number % every == 0:
+            liar.ended(number / 10.0, 1.0, liar.started(0.0), True, 0.1, 1e9)
+        else:
+            honest.ended(number / 10.0, 1.0, honest.started(0.0), True, 0.1, 100.0)
+        assert usual.units < most
+
+
+def test_a_first_answer_of_absurd_length_is_forgotten() -> None:
+    state = TargetState()
+    for number in range(5000):
+        state.ended(number / 10.0, 1.0, state.started(0.0), True, 0.1, 1e9 if number == 0 else 100.0)
+    assert state.usual.units == pytest.approx(100.0, rel=0.1)

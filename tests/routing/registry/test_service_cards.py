@@ -111,6 +111,35 @@ def test_a_name_is_known_by_its_words(query: str, names: list[str]) -> None:
     assert Lexical(CARDS).called(query) == names
 
 
+NFC, NFD = "café-menü", "cafe\u0301-menu\u0308"
+NAMED = [ServiceCard("Chat"), ServiceCard("chat"), ServiceCard(NFC), ServiceCard("客服-Δ")]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        pytest.param("Chat", ["Chat", "chat"], id="the exact one first"),
+        pytest.param(" chat ", ["chat", "Chat"], id="the exact one first, the other way round"),
+        pytest.param("CHAT", ["Chat", "chat"], id="all that differ in case only"),
+        pytest.param(NFD, [NFC], id="put together in another way"),
+        pytest.param(NFD.upper(), [NFC], id="and in another case"),
+        pytest.param("CAFÉ MENÜ", [NFC], id="and with other separators"),
+        pytest.param("客服 δ", ["客服-Δ"], id="Chinese and Greek"),
+    ],
+)
+def test_names_that_differ_in_case_or_in_how_they_are_put_together_are_all_found(query: str, names: list[str]) -> None:
+    assert Lexical(NAMED).called(query) == names
+
+
+def test_a_name_is_told_from_the_same_one_put_together_in_another_way() -> None:
+    both = Lexical([ServiceCard(NFC), ServiceCard(NFD)])
+    assert (both.called(NFC), both.called(NFD)) == ([NFC, NFD], [NFD, NFC])
+
+
+def test_words_are_alike_however_they_are_put_together() -> None:
+    assert words(NFD) == words(NFC)
+
+
 @pytest.mark.parametrize(
     ("query", "names"),
     [

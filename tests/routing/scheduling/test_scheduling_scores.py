@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sits.resources.domains import Domain, DomainSpec, Prefers
 from sits.resources.kinds import Cost, Model, ModelSpec, Promise
 from sits.resources.vocabulary import Metadata
+from sits.routing.beginnings import MOST_BITS
 from sits.routing.policies import POLICIES, BoundedHash, place
 from sits.routing.policies.fit import Tightest
 from sits.routing.policies.state import TargetState, Usual
@@ -24,7 +25,7 @@ from sits.routing.scheduling.builtin import SCORES
 from sits.routing.scheduling.fitting import TightestFit
 from sits.routing.scheduling.scale import scaled
 from sits.routing.scheduling.scheduler import Scheduler, Weighed
-from sits.routing.scheduling.seen import ENOUGH, FRESH, MOST_TARGETS, CostSeen, LatencySeen
+from sits.routing.scheduling.seen import ENOUGH, FRESH, LATEST, MOST_TARGETS, OLD, CostSeen, LatencySeen
 
 
 def backend(index: int, labels: dict[str, str] | None = None, weight: float = 1.0, **spec: Any) -> Candidate:
@@ -347,6 +348,79 @@ def test_the_percentile_is_that_of_the_answers(sigma: float) -> None:
     assert sum(found) / len(found) == pytest.approx(exact, rel=0.1)
 
 
+def nearest_rank(took: Sequence[float]) -> float:
+    """The least of them that 95 of 100 are not above."""
+    return min(one for one in took if 20 * sum(other <= one for other in took) >= 19 * len(took))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    first=st.lists(st.floats(0.0, 1e4), max_size=130),
+    then=st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=8),
+    gap=st.sampled_from([0.0, 0.5, 7.0, FRESH]),
+)
+def test_the_percentile_is_exactly_that_of_the_last_answers_whatever_was_before(
+    first: list[float], then: list[float], gap: float
+) -> None:
+    seen = LatencySeen()
+    took = [*first, *(then * LATEST)[:LATEST]]
+    for number, seconds in enumerate(took):
+        seen.note("m", seconds, number * gap)
+        if number % 50 == 30 or number == len(took) - 1:
+            lasting = took[: number + 1][-LATEST:][-(int(OLD / gap) + 1 if gap else LATEST) :]
+            assert seen.p95("m", number * gap) == nearest_rank(lasting)
+
+
+@pytest.mark.parametrize(
+    ("first", "rest", "answers"),
+    [(60.0, 0.2, ENOUGH - 1), (0.001, 5.0, ENOUGH - 1), (0.0, 5.0, ENOUGH - 1)],
+    ids=["a cold start", "a quick accident", "nothing at all"],
+)
+def test_one_first_answer_says_nothing_of_those_after_it(first: float, rest: float, answers: int) -> None:
+    seen = LatencySeen()
+    for number in range(answers + 1):
+        seen.note("m", first if number == 0 else rest, number / 10.0)
+    assert seen.p95("m", answers / 10.0) == rest
+
+
+def slow(seconds: float = 5.0) -> LatencySeen:
+    """Of a target that took so long 500 times, up to second 50."""
+    seen = LatencySeen()
+    for number in range(500):
+        seen.note("m", seconds, 0.1 + number / 10.0)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("was", "answers", "told"),
+    [
+        pytest.param(5.0, [(81.0, 0.2)], 0.2, id="one quick try brings it back"),
+        pytest.param(5.0, [(81.0, 4.0)], 4.0, id="a slow one does not"),
+        pytest.param(5.0, [(81.0, 4.0), (112.0, 0.2)], 0.2, id="the next try may"),
+        pytest.param(5.0, [(81.0, 0.2), (82.0, 9.0)], 5.0, id="the first slow one after that leaves it out again"),
+        pytest.param(5.0, [(81.0, 9.0), *[(82.0, 0.2)] * 19], 0.2, id="of twenty, one may be slow"),
+        pytest.param(5.0, [(51.0 + OLD, 4.0)], 0.0, id="what is older than all that counts is not held against it"),
+        pytest.param(0.2, [(81.0, 9.0)], 0.2, id="who was quick is not thought slow by one"),
+        pytest.param(0.2, [(81.0, 9.0)] * ENOUGH, 9.0, id="but by twenty"),
+    ],
+)
+def test_who_was_left_out_for_being_slow_is_judged_by_how_it_is_now(
+    was: float, answers: list[tuple[float, float]], told: float
+) -> None:
+    seen = slow(was)
+    assert seen.p95("m", 50.0) == was
+    for now, seconds in answers:
+        seen.note("m", seconds, now)
+    assert seen.p95("m", answers[-1][0]) == told
+
+
+def test_answers_of_long_ago_do_not_count_where_few_come() -> None:
+    seen = LatencySeen()
+    for number in range(60):
+        seen.note("m", 5.0 if number < 39 else 0.2, number * 29.0)
+    assert seen.p95("m", 59 * 29.0) == 0.2
+
+
 def test_nothing_is_told_of_a_few_answers_or_of_old_ones() -> None:
     seen = LatencySeen()
     for _ in range(ENOUGH - 1):
@@ -409,6 +483,34 @@ def test_what_was_learned_goes_on_under_another_configuration() -> None:
     fewer[0].name = "m2"
     new = make("prefix-affinity", fewer, before=[old])
     assert points(new, fewer, facts(b"y" * 512)) == [100.0, 0.0]
+
+
+def test_no_two_backends_are_taken_for_one_where_the_memory_begins_anew() -> None:
+    candidates = under_way(0, 0, 0)
+    old = make("prefix-affinity", candidates[:1])
+    assert isinstance(old, PrefixAffinity)
+    old.reserve(facts(b"o" * 512), candidates[0])
+    old.memory.bits([f"gone-{number}" for number in range(MOST_BITS - 2)])
+    new = make("prefix-affinity", candidates, before=[old])
+    new.reserve(facts(b"x" * 512), candidates[0])
+    assert points(new, candidates, facts(b"x" * 512)) == [100.0, 0.0, 0.0]
+    # A request of the older configuration, which is still under way.
+    assert points(old, candidates[:1], facts(b"o" * 512)) == [0.0]
+    old.reserve(facts(b"o" * 512), candidates[0])
+    assert points(new, candidates, facts(b"o" * 512)) == [100.0, 0.0, 0.0]
+
+
+def test_a_configuration_that_never_came_into_force_has_changed_nothing() -> None:
+    candidates = under_way(0)
+    old = make("prefix-affinity", candidates, {"remembered": 64})
+    assert isinstance(old, PrefixAffinity)
+    old.reserve(facts(b"a" * 512), candidates[0])
+    old.memory.bits([f"gone-{number}" for number in range(MOST_BITS - 1)])
+    generation = old.memory.generation
+    make("prefix-affinity", [backend(1), backend(2)], {"remembered": 16}, before=[old])
+    for number in range(9):
+        old.reserve(facts(bytes([number]) * 512), candidates[0])
+    assert (points(old, candidates, facts(b"a" * 512)), len(old.memory), old.memory.generation) == ([100.0], 30, generation)
 
 
 def test_a_session_is_where_policy_hash_would_send_it() -> None:

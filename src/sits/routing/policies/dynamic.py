@@ -28,6 +28,9 @@ class DynamicWeights(Policy):
     Decay on surge: while the route's rate is more than twice the usual one, the weights move halfway to their mean at each
     refresh, for what they know is of calmer times and a heavy one would be hit hardest. (To make all weights smaller alike would
     change no share.)
+
+    Requests of one route need not all have the same targets. The rate is that of all of them, and the formula's weights are of
+    each target by itself, so whoever they are among, they last from one refresh to the next.
     """
 
     way = "share"
@@ -35,7 +38,9 @@ class DynamicWeights(Policy):
     def __init__(self) -> None:
         self._shares: list[float] = []
         self._of: list[TargetState] = []
-        """Whose shares these are: requests of one route need not all have the same targets."""
+        """Whose shares these are."""
+        self._raw: dict[TargetState, float] = {}
+        """By the formula, as of the last refresh."""
         self._seen: dict[TargetState, int] = {}
         self._at: float = -1e9
         self._picked: int = 0
@@ -51,21 +56,35 @@ class DynamicWeights(Policy):
         size: float = 0.0,
         warm: Sequence[float] = (),
     ) -> list[float]:
-        if now - self._at >= REFRESH or self._of != list(states):
-            self._refresh(states, weights, now)
+        if now - self._at >= REFRESH:
+            self._refresh(states, now)
+            self._share(states, weights)
+        elif self._of != list(states):
+            self._share(states, weights)
         self._picked += 1
         return self._shares
 
-    def _refresh(self, states: Sequence[TargetState], weights: Sequence[float], now: float) -> None:
+    def _refresh(self, states: Sequence[TargetState], now: float) -> None:
         span = min(max(now - self._at, REFRESH), 60.0)
         rate = self._picked / span
         surge = self._usual > 0.0 and rate > _SURGE * self._usual
         self._spread = self._spread * 0.5 if surge else min(1.0, self._spread + 0.1)
         self._usual += (rate - self._usual) * (_USUAL if self._usual > 0.0 else 1.0)
-        raw = [formula(state.total * 1000.0, (state.seen - self._seen.get(state, state.seen)) / span) for state in states]
+        for state in states:
+            if state not in self._seen:
+                self._seen[state] = state.seen
+        for state, before in self._seen.items():
+            self._raw[state] = formula(state.total * 1000.0, (state.seen - before) / span)
+        self._seen = {state: state.seen for state in self._seen}
+        self._at, self._picked = now, 0
+
+    def _share(self, states: Sequence[TargetState], weights: Sequence[float]) -> None:
+        for state in states:
+            if state not in self._raw:
+                self._raw[state] = formula(state.total * 1000.0, 0.0)
+                self._seen[state] = state.seen
+        raw = [self._raw[state] for state in states]
         mean = sum(raw) / len(raw)
         spread = self._spread
         self._shares = [(mean + (one - mean) * spread) * weight for one, weight in zip(raw, weights, strict=True)]
-        self._seen.update({state: state.seen for state in states})
         self._of = list(states)
-        self._at, self._picked = now, 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp
+from math import exp, gcd
 
 from sits.routing.policies.base import UNSEEN, Policy
 from sits.routing.policies.state import MEMORY, TargetState
@@ -104,6 +104,8 @@ class LeastExpected(Policy):
             at = draw * many
             index = int(at)
             step = 1 + int((at - index) * (many - 1))
+            while many // gcd(step, many) < FEW:
+                step -= 1  # It would come back to where it began before it has seen so many. A step of 1 never does.
             looked = FEW
         costs = [UNSEEN] * many
         if many > FEW and warm:

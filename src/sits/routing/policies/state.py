@@ -51,6 +51,11 @@ _NOTHING = 4.0
 are all as long."""
 _DOUBT = 0.002
 """The share of the prompts that were seen that counts as what is guessed."""
+MOST_UNITS = 131_072.0
+"""Nobody writes an answer of more tokens: a server that says so is not believed."""
+_MOST_USUAL = 4.0
+"""So many times the usual units an answer counts at the most in what is usual. So one server of five can say what it wants, and
+what is usual for all stays within four times of what it is."""
 NEVER = -1e9
 
 
@@ -333,7 +338,11 @@ class TargetState:
         usual = self.usual
         if units <= 0.0:
             units = usual.units if usual.units > 0.0 else 1.0
-        usual.units = units if usual.units == 0.0 else usual.units + (units - usual.units) / 512.0
+        if units > MOST_UNITS:
+            units = MOST_UNITS
+        usually = usual.units
+        most = _MOST_USUAL * usually
+        usual.units = units if usually == 0.0 else usually + ((units if units < most else most) - usually) / 512.0
         if kept > _LEAST_KEPT:
             kept = _LEAST_KEPT
         n = 0.5 * (among + still)

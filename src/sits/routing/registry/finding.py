@@ -23,8 +23,9 @@ class Found(msgspec.Struct, frozen=True):
     """A service that was found."""
 
     name: str
-    cosine: float
-    """Of its card to the query, calibrated: 0 is what any two texts have in common, docs/registry.md says more."""
+    cosine: float | None
+    """Of its card to the query, calibrated: 0 is what any two texts have in common, docs/registry.md says more. None where it is
+    not known, since the card has no vector or meaning was not asked."""
     why: str
     """Which lists had it: `called so; words: refund; meaning 0.52`."""
     grade: Grade = "warm"
@@ -43,10 +44,15 @@ def fused(
     first = {name: rank for rank, name in enumerate(name for name in called if name in allowed)}
     order = sorted(
         {*scores, *first},
-        key=lambda name: (first.get(name, len(first)), -scores.get(name, 0.0), -cosines.get(name, -1.0), name),
+        # Of two that are level, who has the words and no vector goes before who is the nearest of those that have one.
+        key=lambda name: (first.get(name, len(first)), -scores.get(name, 0.0), -cosines.get(name, 1.0), name),
     )
     return [
-        Found(name, round(cosines.get(name, 0.0), 4), _why(name in first, having.get(name, ()), cosines.get(name)))
+        Found(
+            name,
+            round(cosines[name], 4) if name in cosines else None,
+            _why(name in first, having.get(name, ()), cosines.get(name)),
+        )
         for name in order[:top]
     ]
 

@@ -8,6 +8,7 @@ long question is not found by words at all; otherwise it would be pushed before 
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
@@ -42,9 +43,11 @@ class Lexical:
         self._holders: dict[str, dict[str, int]] = {}
         """Word -> the names of the cards that have it, and how often."""
         self._lengths: dict[str, int] = {}
-        self._names = {one.name.casefold(): one.name for one in cards}
-        self._called = {one.name: f" {spoken(one.name)} " for one in cards}
+        self._names: dict[str, list[str]] = {}
+        """Those that differ in no more than case, or in how their characters are put together (Unicode Annex 15)."""
+        self._called = {one.name: f" {spoken(_composed(one.name))} " for one in cards}
         for one in cards:
+            self._names.setdefault(_folded(one.name), []).append(one.name)
             labels = " ".join(one.labels.values())
             listed = words(one.name) * NAME + words(one.text) + words(f"{' '.join(one.tags)} {labels}")
             self._lengths[one.name] = len(listed)
@@ -54,12 +57,14 @@ class Lexical:
 
     def called(self, query: str) -> list[str]:
         """Who is called so: the whole query is the name, in any case and with any separators; or the query has it in it, where
-        the name is more than one word."""
-        exact = self._names.get(query.strip().casefold())
+        the name is more than one word. Who is called exactly so is the first one."""
+        stripped = query.strip()
+        exact = self._names.get(_folded(stripped))
         if exact is not None:
-            return [exact]
-        said = f" {_plain(query)} "
-        whole = [name for name, called in self._called.items() if called == said]
+            composed = _composed(stripped)
+            return sorted(exact, key=lambda name: (name != stripped, _composed(name) != composed, name))
+        said, asked = f" {_plain(query)} ", f" {spoken(_composed(query))} "
+        whole = [name for name, called in self._called.items() if called in (said, asked)]
         return whole or [name for name, called in self._called.items() if " " in called.strip() and called in said]
 
     def search(self, query: str) -> list[Match]:
@@ -84,6 +89,15 @@ class Lexical:
         """How much a word says: more, the fewer cards have it; most for one that none has."""
         among, holders = len(self._lengths), len(self._holders.get(word, ()))
         return math.log(1 + (among - holders + 0.5) / (holders + 0.5))
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _folded(name: str) -> str:
+    """Alike for names that differ in case only."""
+    return _composed(_composed(name).casefold())
 
 
 def _plain(query: str) -> str:

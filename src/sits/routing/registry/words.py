@@ -7,6 +7,7 @@ dictionary, and 退款 is found in 支付退款. A character that stands alone i
 from __future__ import annotations
 
 import re
+import unicodedata
 
 _PIECE = re.compile("[a-z0-9]+|[\u3400-\u9fff]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -20,9 +21,10 @@ STOP = frozenset((
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in order, repeated where it repeats them."""
+    """The words of a text in order, repeated where it repeats them. Alike for texts that only put their characters together in
+    another way (Unicode Annex 15)."""
     found: list[str] = []
-    for piece in _PIECE.findall(_CAMEL.sub(" ", text).casefold()):
+    for piece in _PIECE.findall(_CAMEL.sub(" ", unicodedata.normalize("NFC", text)).casefold()):
         if piece[0] <= "z":
             found.append(_single(piece))
         elif len(piece) == 1:

@@ -37,16 +37,28 @@ class PrefixAffinity(Score):
         for before in made.before:
             if isinstance(before, PrefixAffinity):
                 memory = before.memory
-                memory.keep(settings.remembered)
         self.memory: Beginnings = memory if memory is not None else Beginnings(settings.remembered)
-        self._bits: list[int] = [self.memory.bit(one.name) for one in made.candidates]
+        self._remembered: int = settings.remembered
+        self._names: list[str] = [one.name for one in made.candidates]
+        self._bits: list[int] = []
+        self._generation: int = -1
         self._states: list[TargetState] = [one.state for one in made.candidates]
         weights = [one.weight for one in made.candidates]
         whole = sum(weights)
         self._parts: list[float] = [settings.cap * weight / whole for weight in weights]
         self._none: list[float] = [0.0] * len(weights)
 
+    def _settle(self) -> None:
+        """Have bits of the memory as it is now. Not before somebody is asked: what was made may never come into force, and must
+        have changed nothing then."""
+        if self._generation < 0:
+            self.memory.keep(self._remembered)
+        self._bits = self.memory.bits(self._names)
+        self._generation = self.memory.generation
+
     def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+        if self._generation != self.memory.generation:
+            self._settle()
         size = min(len(facts.body), EDGES[len(EDGES) - 1])
         known, points = -1, 0.0
         given: list[float] | None = None
@@ -80,7 +92,10 @@ class PrefixAffinity(Score):
         return given
 
     def reserve(self, facts: Facts, candidate: Candidate) -> None:
-        bit, memory = self._bits[candidate.index], self.memory
+        memory = self.memory
+        if self._generation != memory.generation:
+            self._settle()
+        bit = self._bits[candidate.index]
         digests, known = beginnings_of(facts), True
         for digest in digests:
             known = memory.learn(digest, bit) and known

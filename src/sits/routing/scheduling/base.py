@@ -128,7 +128,8 @@ class Facts:
         self.exact: bool = False
         """Whether the tokens were counted by the model's own tokenizer."""
         self.wanted_output: int = 0
-        """Tokens that the client allows for the answer; 0 where it says nothing."""
+        """Tokens that the client allows for the answer; 0 where it says nothing, or where its route has neither `memory-fit` nor
+        anything of a plugin, and so nobody looks at it."""
         self.qps: float = 0.0
         """Requests a second of the route, over the last five seconds."""
         self.draw: float = 0.0

@@ -50,25 +50,22 @@ class Capable(Filter):
 
 
 class ContextFits(Filter):
-    """Prompt and answer fit into the declared `contextWindow`. Always on; a backend that declares none is kept."""
+    """The prompt fits into the declared `contextWindow`. Always on; a backend that declares none is kept. Who has room for the
+    prompt and not for all of the answer that the client allows is kept, and asked after those who have."""
 
     name = "context"
 
     def __init__(self, made: Made) -> None:
         read(Nothing, made.settings)
-        self._windows: list[int] = [one.model.spec.context_window or 0 for one in made.candidates]
+        self._windows: list[int] = [one.model.spec.window or 0 for one in made.candidates]
         self._least: int = min([one for one in self._windows if one], default=1 << 62)
 
     def asks(self, facts: Facts) -> bool:
-        return facts.tokens + facts.wanted_output > self._least
+        return facts.tokens > self._least
 
     def keep(self, facts: Facts, candidate: Candidate) -> str:
-        window, needed = self._windows[candidate.index], facts.tokens + facts.wanted_output
-        if not window or needed <= window:
-            return ""
-        if facts.wanted_output:
-            return f"has room for {window} tokens, not for {facts.tokens} of prompt and {facts.wanted_output} of answer"
-        return f"has room for {window} tokens, not for {needed}"
+        window = self._windows[candidate.index]
+        return "" if not window or facts.tokens <= window else f"has room for {window} tokens, not for {facts.tokens}"
 
 
 class HasAdapter(Filter):

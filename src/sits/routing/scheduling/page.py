@@ -17,7 +17,7 @@ from sits.routing.scheduling.base import TICK
 from sits.routing.scheduling.builtin import ALWAYS, FILTER_SETTINGS, FILTERS, SCORE_SETTINGS, SCORES
 from sits.routing.scheduling.checks import candidates_of, made_for
 from sits.routing.scheduling.scheduler import MOST_FACETS
-from sits.routing.scheduling.seen import ENOUGH, FRESH
+from sits.routing.scheduling.seen import ENOUGH, FRESH, LATEST, OLD
 
 PACKAGE = "sits.routing.scheduling"
 NEEDED: Mapping[str, dict[str, Any]] = {"label": {"points": {}}, "colour": {"colours": {}}, "cost": {"mostPerMillion": 1}}
@@ -180,8 +180,10 @@ request it goes by (its domain, say), and the sums are kept, {MOST_FACETS} of th
 each. So within a tick, scores of the second kind say the same to everybody: alone they would send all of that time to one
 backend. Put `load` or `least-outstanding` beside them.
 
-`latency-promise` knows the truth once {ENOUGH} answers of a backend were timed, and believes it for {FRESH:.0f} s after the
-last one: who is left out for being slow is tried again."""
+`latency-promise` knows the truth once {ENOUGH} answers of a backend were timed: the 95th percentile of its last {LATEST}, of none
+that is older than {OLD / 60:.0f} minutes. It is believed for {FRESH:.0f} s after the last answer: who is left out for being slow
+is tried again. Whoever answers after such a silence begins anew. One answer within the bound brings it back; one beyond it leaves
+it out for another {FRESH:.0f} s, until there are {ENOUGH} again. Who was within the bound before is not left out for so few."""
 
 _PLUGINS = """\
 ## Your own
