@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import pathlib
 import time
 from hashlib import sha256
@@ -16,6 +17,7 @@ from gateway_rig import Gateway, inside_loop, model, settings, write
 from gateway_wires import OPENAI_CHAT, PATHS, request
 
 from sits.engines.scripted import AGAIN, READ, ScriptedServer
+from sits.gateway.pages import json_answer
 from sits.gateway.plugging import Plugging
 from sits.gateway.standing import Standing
 from sits.observe.metrics import Registry
@@ -139,6 +141,32 @@ async def test_one_that_goes_bad_is_fenced_off_within_three_calls_and_no_request
         assert (mended["state"], mended["troubles"], mended["calls"] < AFTER_A_WHILE) == ("live", {}, True)
         [line] = [one.message for one in caplog.records if "fenced off: " in one.message and " is in force; " in one.message]
         assert line.startswith(f"plugin mine {mended['version']} is in force; the version before was fenced off: ")
+
+
+FILTER = """
+from sits.routing.scheduling.base import Filter
+
+class Odd(Filter):
+    name = "odd"
+    def __init__(self, made):
+        pass
+    def keep(self, facts, candidate):
+        return "is 不行 " + bytes([255]).decode("utf-8", "surrogateescape")
+"""
+
+
+@inside_loop
+async def test_a_reason_that_no_text_can_be_sent_with_reaches_the_client_and_the_record(tmp_path: pathlib.Path) -> None:
+    plain(tmp_path, "odd.py", FILTER)
+    sieved = {**route(), "spec": {"backends": [{"model": "a"}, {"model": "b"}], "filters": [{"name": "odd"}]}}
+    nobody = "http://127.0.0.1:9"
+    async with Gateway(tmp_path, model("a", nobody), model("b", nobody), sieved, settings(plugins="plugins")) as it:
+        answer = await it.ask(PATHS["chat"], request("chat", "r"))
+        assert answer.status == 400
+        error = json.loads(answer.body)["error"]
+        assert error["code"] == "unsupported"
+        assert error["message"].endswith(": a is 不行 �; b is 不行 �")
+        assert it.record().status == 400
 
 
 # What an operator is told.
@@ -276,6 +304,23 @@ def test_a_folder_that_is_not_there_is_told_of(tmp_path: pathlib.Path, caplog: p
         line = f"{tmp_path}/config/nope: is no folder"
         assert told.lines() == [("ERROR", f"plugins: {line}")]
         assert told.plugging.brief() == {"live": 0, "fenced": 0, "problems": [line]}
+    finally:
+        told.plugging.close()
+
+
+def test_a_file_whose_name_is_no_text_is_told_of_wherever_an_operator_looks(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain(tmp_path, os.fsdecode(b"caf\xe9.py"), "x = 1")
+    told = Told(tmp_path, caplog)
+    try:
+        snapshot = told.serve(settings(plugins="plugins"))
+        line = f"{tmp_path}/config/plugins/caf\\udce9.py: declares no class that derives from Filter or Score and has a `name`"
+        assert told.lines() == [("ERROR", f"plugins: {line}")]
+        assert told.problems() == [("caf\\udce9", "failed")]
+        assert b"caf" in told.registry.dump()
+        for page in (told.plugging.status(snapshot), told.plugging.brief()):
+            assert json.loads(json_answer(page).body)["problems"] == [line]
     finally:
         told.plugging.close()
 

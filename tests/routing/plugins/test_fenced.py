@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import types
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -10,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sits.routing.plugins.closely import no_score, no_sift
 from sits.routing.plugins.fence import Fence
 from sits.routing.plugins.fenced import LOST, FencedScore
-from sits.routing.plugins.limits import Footprint, Limits
+from sits.routing.plugins.limits import Alarm, Cut, Footprint, Limits
 from sits.routing.plugins.making import fenced_filter, fenced_score
 from sits.routing.scheduling.base import Candidate, Facts, Filter, Made, Score
 from sits.routing.scheduling.builtin import SCORES
@@ -157,6 +160,8 @@ def test_a_plugin_may_keep_its_list_and_change_it():
     [
         pytest.param(None, "", "asks gave None instead of True or False", id="asks gives nothing"),
         pytest.param(coroutine, "", "asks gave a function instead of True or False", id="asks gives a function"),
+        pytest.param(["gpu", "cpu"], "", "asks gave a list instead of True or False", id="asks gives what it found"),
+        pytest.param(["", "", ""], "", "asks gave a list instead of True or False", id="asks gives what verdicts look like"),
         pytest.param(True, None, "keep gave None instead of a text", id="keep gives nothing"),
         pytest.param(True, True, "keep gave a bool instead of a text", id="keep gives a verdict"),
         pytest.param(True, b"no", "keep gave a bytes instead of a text", id="keep gives bytes"),
@@ -194,6 +199,21 @@ def test_a_filter_that_makes_sense_is_obeyed():
     mine = fenced_filter(Keeps, made, fence("filter"))
     assert mine.asks(facts_of(0))
     assert mine.keep(facts_of(0), made.candidates[1]) == "costs too much" + "!" * 186
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        pytest.param("不行", "不行", id="Chinese"),
+        pytest.param("wants \udcff and \ud800", "wants � and �", id="what no text can be sent with"),
+        pytest.param("\x1b[2J", "�[2J", id="what a terminal would obey"),
+    ],
+)
+def test_a_reason_is_one_that_can_be_sent(said, told):
+    made = made_for(candidates_of(2), {"said": said})
+    mine = fenced_filter(Keeps, made, fence("filter"))
+    assert mine.asks(facts_of(0))
+    assert [mine.keep(facts_of(0), one) for one in made.candidates] == [told, told]
 
 
 class Meddles(Score):
@@ -397,6 +417,356 @@ def test_one_that_takes_no_part_says_why():
     assert mine.silent == sieve.silent == "is fenced off: gave None instead of a list of 2 numbers"
 
 
+# What a plugin gives may have code of its own wherever it is looked at.
+
+
+class Proxy:
+    """Stands for something that is not there."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError("working outside of a context")
+
+
+class Untraced(Exception):
+    __traceback__ = property(lambda self: 1 / 0)
+
+
+class Unclassed(Exception):
+    __class__ = property(lambda self: 1 / 0)  # type: ignore[assignment]
+
+
+class Sums:
+    """Adds up to a number, and is none."""
+
+    def __radd__(self, other):
+        return 1.0
+
+
+class Unlike:
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        raise ValueError("not to be compared")
+
+
+class Secretive(type):
+    __name__ = property(lambda cls: 1 / 0)
+
+    def __hash__(cls):
+        raise RuntimeError("no")
+
+
+class Secret(metaclass=Secretive):
+    pass
+
+
+@types.coroutine
+def awaited():
+    yield
+
+
+def begun():
+    """A coroutine that has begun and does not want to end."""
+
+    async def stays():
+        try:
+            await awaited()
+        except GeneratorExit:
+            await awaited()
+
+    made = stays()
+    made.send(None)
+    held.append(made)  # what nobody holds ends anyway, and says so on stderr
+    return made
+
+
+held: list[object] = []
+
+
+def _raise(error):
+    raise error
+
+
+def _meddle(facts, **more):
+    for name, value in more.items():
+        with contextlib.suppress(TypeError):  # compiled ones take nothing of another kind
+            setattr(facts, name, value)
+
+
+FINE = [1.0, 2.0, 3.0]
+ODDITIES = [
+    pytest.param(lambda f: Proxy(), "nonsense", "gave a Proxy instead of a list of 3 numbers", id="a proxy"),
+    pytest.param(lambda f: [1.0, Proxy(), 1.0], "nonsense", "gave a Proxy instead of a number", id="a proxy in a list"),
+    pytest.param(lambda f: Secret(), "nonsense", "gave a Secret instead of a list of 3 numbers", id="a class without a name"),
+    pytest.param(lambda f: [0.5, Sums(), 0.5], "nonsense", "gave a Sums instead of a number", id="what adds up to a number"),
+    pytest.param(lambda f: begun(), "nonsense", "gave a coroutine instead of a list of 3 numbers", id="a begun coroutine"),
+    pytest.param(lambda f: type("a\n\x1b", (), {})(), "nonsense", "gave a a�� instead of a list of 3 numbers", id="an odd name"),
+    pytest.param(
+        lambda f: _raise(Untraced("x")), "raised", "raised Untraced: x (test_fenced.py, line ", id="an error without a trace"
+    ),
+    pytest.param(
+        lambda f: _raise(Unclassed("x")), "raised", "raised Unclassed: x (test_fenced.py, line ", id="an error without a class"
+    ),
+    pytest.param(
+        lambda f: f.headers.update({b"x": Unlike()}) or FINE, "meddled", "changed `headers` of the req", id="an odd header"
+    ),
+    pytest.param(
+        lambda f: _meddle(f, needs=frozenset((Unlike(),))) or FINE, "meddled", "changed `needs` of the req", id="odd needs"
+    ),
+]
+
+
+@pytest.mark.parametrize("sampled", [True, False], ids=["sampled", "not sampled"])
+@pytest.mark.parametrize(("odd", "kind", "why"), ODDITIES)
+def test_whatever_it_gives_a_decision_is_made(odd, kind, why, sampled):
+    class Odd(Says):
+        def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+            calls.append(0)
+            return odd(facts) if len(calls) > (0 if sampled else 5) else FINE
+
+    calls: list[int] = []
+    candidates, around = candidates_of(3), fence(limits=Limits(troubles=1))
+    scheduler = Scheduler(candidates, [], [Weighed(fenced_score(Odd, made_for(candidates, {}), around), 1.0)])
+    orders = [scheduler.decide(facts_of(0), frozenset()).order for _ in range(300)]
+    assert all(sorted(one) == [0, 1, 2] for one in orders)
+    assert (around.out, around.counts[kind], around.why[: len(why)]) == (True, 1, why)
+    for one in held:
+        with contextlib.suppress(RuntimeError):
+            one.close()
+    held.clear()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"draw": math.nan}, id="no number is drawn"),
+        pytest.param({"now": "noon", "wall": None}, id="no time"),
+        pytest.param({"kept": [99]}, id="others are kept"),
+    ],
+)
+def test_what_a_decision_goes_by_is_put_back_after_each_call(more):
+    class Meddling(Says):
+        varies = "tick"
+
+        def facet(self, facts: Facts):
+            _meddle(facts, **more)
+            return facts.domain
+
+        def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+            _meddle(facts, **more)
+            raise RuntimeError("and said nothing")
+
+        def reserve(self, facts: Facts, candidate: Candidate) -> None:
+            _meddle(facts, **more)
+
+    class Third(Keeps):
+        def asks(self, facts: Facts) -> bool:
+            _meddle(facts, **more)
+            return True
+
+        def keep(self, facts: Facts, candidate: Candidate) -> str:
+            return "is the third" if candidate.index == 2 else ""
+
+    candidates, around, sieve = candidates_of(3), fence(limits=Limits(troubles=9)), fence("filter")
+    made, facts = made_for(candidates, {}), facts_of(1)
+    scheduler = Scheduler(candidates, [fenced_filter(Third, made, sieve)], [Weighed(fenced_score(Meddling, made, around), 1.0)])
+    for now in range(4):
+        around.due = sieve.due = 1000  # none is sampled
+        facts.now = 10.0 + now
+        before = facts.draw, facts.now, facts.wall
+        decision = scheduler.decide(facts, frozenset())
+        assert sorted(decision.order) == decision.kept == facts.kept == [0, 1]
+        scheduler.reserve(facts, candidates[0])
+        assert (facts.draw, facts.now, facts.wall) == before
+    assert (around.counts["raised"], around.counts["meddled"]) == (4, 0)
+
+
+def test_those_who_are_left_cannot_be_taken_out_of_a_decision():
+    class Clears(Says):
+        varies = "tick"
+
+        def facet(self, facts: Facts):
+            return self.reserve(facts, None)
+
+        def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+            self.reserve(facts, candidates[0])
+            return [1.0, 2.0, 3.0]
+
+        def reserve(self, facts: Facts, candidate: Candidate | None) -> None:
+            if facts.kept is not None:
+                facts.kept.clear()
+
+    class Third(Keeps):
+        def keep(self, facts: Facts, candidate: Candidate) -> str:
+            return "is the third" if candidate.index == 2 else ""
+
+    candidates = candidates_of(3)
+    made = made_for(candidates, {})
+    scheduler = Scheduler(candidates, [Third(made)], [Weighed(fenced_score(Clears, made, fence()), 1.0)])
+    for facts in (facts_of(seed) for seed in range(5)):
+        decision = scheduler.decide(facts, frozenset())
+        scheduler.reserve(facts, candidates[1])
+        assert (decision.order, decision.kept) == ([1, 0], [0, 1])
+
+
+@pytest.mark.parametrize("scale", ["given", "most"])
+def test_a_list_that_is_said_again_is_read_again_where_it_has_changed(scale):
+    points = [0.0, 50.0, 100.0]
+    made, around = made_for(candidates_of(3), {"said": points, "scale": scale}), fence()
+    mine, facts = fenced_score(Says, made, around), facts_of(0)
+    assert [list(mine.score(facts, made.candidates)) for _ in range(5)] == [[0.0, 50.0, 100.0]] * 5
+    points[:] = [100, 50, 0]
+    given = mine.score(facts, made.candidates)
+    assert (list(given), {type(one) for one in given}) == ([100.0, 50.0, 0.0], {float})
+    points[1] = Fraction(25)
+    assert list(mine.score(facts, made.candidates)) == [100.0, 25.0, 0.0]
+    points[1] = math.nan
+    assert mine.score(facts, made.candidates) is mine.nothing
+    assert around.counts["nonsense"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        pytest.param(Secret(), "gave what cannot be looked at: raised RuntimeError: no (test_fenced.py, line ", id="no hash"),
+        pytest.param(Proxy(), "gave a Proxy as a facet: text, ", id="a proxy"),
+        pytest.param(begun, "gave a coroutine as a facet: text, ", id="a begun coroutine"),
+    ],
+)
+def test_a_facet_that_cannot_be_looked_at_is_none(given, why):
+    class Faceted(Says):
+        varies = "tick"
+
+        def facet(self, facts: Facts):
+            return given() if given is begun else given
+
+    candidates, around = candidates_of(2), fence()
+    mine = fenced_score(Faceted, made_for(candidates, {"said": [1.0, 2.0]}), around)
+    assert mine.facet(facts_of(0)) == LOST
+    assert (around.counts["nonsense"], around.why[: len(why)]) == (1, why)
+    for one in held:
+        with contextlib.suppress(RuntimeError):
+            one.close()
+    held.clear()
+
+
+class Bare(Score):
+    name = "mine"
+    varies = "tick"
+
+    def __init__(self, made: Made) -> None:
+        pass
+
+
+def _no(self):
+    raise ValueError("never set")
+
+
+@pytest.mark.parametrize("what", ["facet", "score", "reserve", "release", "varies", "scale"])
+def test_a_score_whose_attributes_raise_cannot_be_made(what):
+    kind = type("Raises", (Bare,), {what: property(_no)})
+    around, made = fence(), made_for(candidates_of(2), {"said": [1.0, 2.0]})
+    mine = fenced_score(kind, made, around)
+    facts = facts_of(0)
+    mine.reserve(facts, made.candidates[0])
+    mine.release(made.candidates[0], True)
+    assert (mine.facet(facts), mine.score(facts, made.candidates)) == (None, [0.0, 0.0])
+    assert around.unmade["route"].startswith("cannot be made: raised ValueError: never set (test_fenced.py, line ")
+
+
+def test_a_filter_whose_attributes_raise_is_as_if_it_were_not_there():
+    made, around, calls = made_for(candidates_of(2), {"said": "no"}), fence("filter"), fence("filter")
+    assert not fenced_filter(type("Raises", (Keeps,), {"strict": property(_no)}), made, around).asks(facts_of(0))
+    assert around.unmade["route"].startswith("cannot be made: raised ValueError: never set")
+    assert not fenced_filter(type("Raises", (Keeps,), {"keep": property(_no)}), made, calls).asks(facts_of(0))
+    assert calls.counts["raised"] == 1
+
+
+class Stands(Alarm):
+    """As where the machine stands still while a look is prepared, which takes no call of a plugin."""
+
+    def call(self, seconds, function, *args):
+        if function in (no_score, no_sift):
+            raise Cut
+        return function(*args)
+
+
+@pytest.mark.parametrize(
+    ("said", "gives", "counts"),
+    [
+        pytest.param([1.0, 2.0], [1.0, 2.0], {}, id="all is well"),
+        pytest.param(lambda: 1 / 0, [0.0, 0.0], {"raised": 1}, id="it raises"),
+    ],
+)
+def test_a_look_that_is_cut_is_given_up_and_taken_at_the_next_call(said, gives, counts):
+    around = Fence("score", "mine", Clock(), alarm=Stands())
+    made = made_for(candidates_of(2), {"said": said})
+    assert list(fenced_score(Says, made, around).score(facts_of(0), made.candidates)) == gives
+    assert ({kind: count for kind, count in around.counts.items() if count}, around.calls, around.due) == (counts, 1, 1)
+
+
+def test_what_was_changed_is_put_back_where_the_look_is_given_up():
+    candidates, around = candidates_of(2), Fence("score", "mine", Clock(), alarm=Stands())
+    mine = fenced_score(Meddles, made_for(candidates, {"how": lambda f, c: _set(c[0], "weight", 0.0)}), around)
+    assert list(mine.score(facts_of(0), candidates)) == [0.0, 0.0]
+    assert (candidates[0].weight, around.counts["meddled"]) == (candidates_of(2)[0].weight, 1)
+
+
+def owing(times):
+    """A score that is fenced off, and so many releases that it has not heard of."""
+    mine, plugin, candidates, around = holding()
+    for _ in range(times):
+        mine.reserve(facts_of(0), candidates[0])
+    plugin.broken = True
+    while not around.out:
+        mine.facet(facts_of(0))
+        mine.score(facts_of(0), candidates)
+    for _ in range(times):
+        mine.release(candidates[0], True)
+    plugin.broken = False
+    return mine, plugin, candidates, around
+
+
+def test_a_score_does_not_come_back_while_what_it_is_owed_fails_and_none_of_it_is_lost(monkeypatch):
+    mine, plugin, candidates, around = owing(3)
+    heard = []
+
+    def asked(wait):
+        around.clock.now += wait
+        mine.facet(facts_of(0))
+        return list(mine.score(facts_of(0), candidates)), around.out, plugin.held, len(heard)
+
+    def fails(candidate, ok):
+        heard.append(ok)
+        if len(heard) < 3:
+            raise RuntimeError("books are broken")
+        plugin.held[candidate.index] -= 1
+
+    monkeypatch.setattr(mine._calls, "release", fails)
+    assert asked(5.0) == ([0.0, 0.0], True, [3, 0], 1)
+    assert asked(5.0) == ([0.0, 0.0], True, [3, 0], 1), "it rests for twice as long"
+    assert asked(5.0) == ([0.0, 0.0], True, [3, 0], 2)
+    assert asked(20.0) == ([2.0, 0.0], False, [2, 0], 3)
+
+
+def test_what_it_is_owed_is_told_in_parts_where_that_takes_long(monkeypatch):
+    mine, plugin, candidates, around = owing(20)
+
+    def slowly(candidate, ok):
+        around.clock.now += 0.004
+        plugin.held[candidate.index] -= 1
+
+    monkeypatch.setattr(mine._calls, "release", slowly)
+    around.clock.now += 5.0
+    said = []
+    for _ in range(3):
+        mine.facet(facts_of(0))
+        mine.score(facts_of(0), candidates)
+        said.append((around.out, plugin.held[0]))
+    assert said == [(True, 7), (False, 0), (False, 0)]
+
+
 class Busy(Footprint):
     """A machine on which each look finds so many more seconds used, and processors taken away."""
 
@@ -430,6 +800,31 @@ def test_a_smaller_call_that_took_long_is_looked_at_the_next_time(seconds, used,
     for _ in range(4):
         mine.reserve(facts_of(0), candidates[0])
     assert around.counts["slow"] == troubles
+
+
+def test_quick_calls_are_counted_like_any_other_and_a_slow_one_has_the_next_looked_at():
+    clock, seen = Clock(), []
+    times = iter((0.001, 0.003, 0.002, 0.02, 0.001, 0.004))
+
+    class Timed(Says):
+        def score(self, facts: Facts, candidates: Sequence[Candidate]) -> Sequence[float]:
+            clock.now += next(times)
+            return [1.0, 2.0]
+
+    made, around = made_for(candidates_of(2), {}), Fence("score", "mine", clock)
+    mine = fenced_score(Timed, made, around)
+    around.due = 1000
+    for _ in range(6):
+        mine.score(facts_of(0), made.candidates)
+        seen.append((around.calls, round(around.seconds, 3), round(around.most, 3), around.due))
+    assert seen == [
+        (1, 0.001, 0.001, 999),
+        (2, 0.004, 0.003, 998),
+        (3, 0.006, 0.003, 997),
+        (4, 0.026, 0.02, 0),
+        (5, 0.027, 0.02, 1),
+        (6, 0.031, 0.02, 1),
+    ]
 
 
 class Elsewhere(Footprint):

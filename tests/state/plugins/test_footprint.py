@@ -86,7 +86,8 @@ def test_a_leak_of_a_hundred_bytes_a_call_is_found_once_it_adds_up():
     fence, call, _ = fenced(lambda mine: mine.kept.append(bytes(100)), Limits(slow=1.0, all_bytes=1 << 20))
     found = until_out(fence, call, 20_000)
     assert found is not None
-    assert 4_000 < found < 15_000
+    # A block a call, and the list that keeps them grows now and then: 1 MiB are 16384 blocks at the most.
+    assert 4_000 < found < 17_000
     assert fence.why.startswith("has kept about 1 MiB of memory in ")
 
 

@@ -32,6 +32,19 @@ class Mine(Score):
 """
 
 
+TAGS = """
+from sits.routing.scheduling.base import Filter
+class Tags(Filter):
+    name = "tags"
+    def __init__(self, made):
+        pass
+    def asks(self, facts):
+        return [one for one in ("gpu", "cpu") if one]
+    def keep(self, facts, candidate):
+        return ""
+"""
+
+
 def good(name="mine", points="1.0"):
     return GOOD.replace("@NAME@", name).replace("@POINTS@", points)
 
@@ -146,6 +159,20 @@ BROKEN = [
         id="varies of its own",
     ),
     pytest.param("#" * 2_000_000, "has more than 1024 KiB", id="too large"),
+    pytest.param(
+        good().replace("def score", "@property\n    def score(self): return self.table\n    def other"),
+        "score mine cannot be made: raised AttributeError: 'Mine' object has no attribute 'table' (mine.py, line 8)",
+        id="an attribute that raises",
+    ),
+    pytest.param(
+        good().replace("def score", "varies = property(lambda self: int('x'))\n    def score"),
+        "score mine cannot be made: raised ValueError: invalid literal for int() with base 10: 'x' (mine.py, line 7)",
+        id="an attribute that is no setting",
+    ),
+    pytest.param(
+        TAGS, "filter tags asks gave a list instead of True or False", id="a filter that is asked whether and says what"
+    ),
+    pytest.param(good() + "del __name__", "raised ", id="a module without a name"),
 ]
 
 
@@ -226,6 +253,52 @@ def test_no_module_is_left_of_many_versions(folder):
         folder.write("mine.py", good(points=f"{number}.5"))
     assert (ours(), folder.says()) == (["sits_plugin_mine_30"], [29.5, 29.5])
     assert str(folder.path) not in sys.path
+
+
+def test_a_module_that_takes_another_name_is_taken_away_like_any_other(folder):
+    before = ours()
+    folder.write("mine.py", f"__name__ = 'sits_plugin_of_somebody'{good()}")
+    assert (folder.says(), len(ours())) == ([1.0, 1.0], len(before) + 1)
+    (folder.path / "mine.py").unlink()
+    folder.plugins.look()
+    assert ours() == before
+
+
+def test_what_a_module_imports_is_not_asked_what_it_is(folder):
+    proxy = "class Proxy:\n    __class__ = property(lambda self: 1 / 0)\nrequest = Proxy()\n"
+    folder.write("mine.py", proxy + good())
+    assert (folder.says(), folder.problems()) == ([1.0, 1.0], [])
+
+
+def test_a_name_that_is_no_text_is_spelled_out(folder):
+    path = os.fsencode(folder.path) + b"/caf\xe9.py"
+    Path(os.fsdecode(path)).write_text("1 / 0")
+    folder.plugins.look()
+    where = f"{folder.path}/caf\\udce9.py"
+    why = "raised ZeroDivisionError: division by zero (caf\\udce9.py, line 1)"
+    assert folder.plugins.broken() == [("caf\\udce9", "failed", where, why)]
+    assert folder.plugins.gone("score", "caf\\udce9").endswith(f": {where} {why}")
+    Path(os.fsdecode(path)).write_text(good())
+    folder.plugins.look()
+    assert ([row["source"] for row in folder.plugins.status()], folder.says()) == ([where], [1.0, 1.0])
+
+
+def test_a_link_that_leads_nowhere_is_told_of_until_it_leads_somewhere(folder, tmp_path):
+    (folder.path / "mine.py").symlink_to(tmp_path / "later.txt")
+    folder.plugins.look()
+    assert folder.problems() == [f"{folder.path / 'mine.py'}: cannot be read: No such file or directory"]
+    assert folder.plugins.gone("score", "mine").endswith("mine.py cannot be read: No such file or directory")
+    assert not folder.plugins.look()
+    (tmp_path / "later.txt").write_text(good())
+    folder.plugins.look()
+    assert (folder.says(), folder.problems()) == ([1.0, 1.0], [])
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["a pipe", "a folder"])
+def test_what_is_no_file_is_not_waited_for(folder, make):
+    make(folder.path / "mine.py")
+    folder.plugins.look()
+    assert folder.states() == {("mine", "failed"): "is no file"}
 
 
 def test_a_folder_that_everybody_can_write_is_refused(folder):
@@ -407,6 +480,50 @@ def test_a_watched_folder_is_looked_at_and_watching_ends_when_it_is_told_to(tmp_
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(story()) == [[1.0, 1.0], [9.0, 9.0], []]
+
+
+def test_a_defect_of_a_look_ends_no_watch_is_told_once_and_made_good(tmp_path, caplog):
+    async def story():
+        folder, stop, done = Folder(tmp_path), asyncio.Event(), asyncio.Event()
+        folder.plugins.start()
+        tries = []
+
+        def compiles():
+            tries.append(len(tries))
+            if len(tries) < 4:
+                raise LookupError("no such route")
+            done.set()
+
+        folder.plugins._changed = compiles
+        watching = asyncio.create_task(folder.plugins.watch(stop, poll=0.1))
+        _put(tmp_path, good())
+        await asyncio.wait_for(done.wait(), 30.0)
+        stop.set()
+        await asyncio.wait_for(watching, 30.0)
+        folder.plugins.look()
+        return len(tries), folder.says()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(story()) == (4, [1.0, 1.0])
+    [line] = [one for one in caplog.records if one.name == "sits.plugins"]
+    assert line.message.startswith("plugins: a defect while looking at them, what is in force stays: raised LookupError: no such")
+    assert line.exc_info is not None
+
+
+def test_a_folder_of_a_name_that_none_can_have_is_a_problem_and_ends_no_watch(tmp_path):
+    async def story():
+        folder, stop = Folder(tmp_path / "a\0b"), asyncio.Event()
+        folder.plugins.start()
+        watching = asyncio.create_task(folder.plugins.watch(stop, poll=0.01))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        told, ended = folder.problems(), watching.done()
+        stop.set()
+        await asyncio.wait_for(watching, 30.0)
+        return told, ended
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(story()) == ([f"{tmp_path}/a\\x00b: is no folder"], False)
 
 
 def _put(folder: Path, text: str) -> None:

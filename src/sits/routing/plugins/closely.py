@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sits.routing.plugins.fence import Fence, dispose
-from sits.routing.plugins.limits import Footprint
+from sits.routing.plugins.limits import Cut, Footprint
 from sits.routing.plugins.untouched import Untouched
 from sits.routing.scheduling.base import Candidate, Facts, Filter
 
@@ -51,7 +51,10 @@ def _looked(
     others = footprint.others()
     # A number is an object, too: what is kept from here on is kept alike in both looks.
     bare = footprint.memory()
-    nothing = fence.alarm.call(limits.hard, control, facts, candidates, *more)
+    try:
+        nothing = fence.alarm.call(limits.hard, control, facts, candidates, *more)
+    except Cut:
+        return _unmeasured(fence, untouched, function, facts, candidates, *more)
     noise = footprint.memory() - bare
     del nothing
     said: Any = None
@@ -84,6 +87,27 @@ def _looked(
     return USABLE, said, took
 
 
+def _unmeasured(fence: Fence, untouched: Untouched, function: Callable[..., Any], *shown: Any) -> tuple[int, Any, float]:
+    """The machine stood still while nothing was called: what a call leaves behind is looked at the next time."""
+    fence.due = 1
+    begun = fence.clock()
+    try:
+        said = fence.alarm.call(fence.limits.hard, function, *shown)
+    except BaseException as error:
+        took = fence.clock() - begun
+        untouched.restored()
+        fence.failed(error, took)
+        return USELESS, None, took
+    took = fence.clock() - begun
+    changed = untouched.restored()
+    if not changed:
+        return FINE, said, took
+    fence.took(took)
+    fence.trouble("meddled", changed)
+    dispose(said)
+    return USELESS, None, took
+
+
 def _settled(footprint: Footprint, before: tuple[int, int, int]) -> tuple[int, int, int]:
     """Threads, files and tasks after a call. Other threads of the gateway have files open for a moment: they get that moment."""
     after = footprint.others()
@@ -113,12 +137,13 @@ def _kept(fence: Fence, held: int, noise: int) -> tuple[int, bool]:
 
 
 def sift(facts: Facts, candidates: tuple[Candidate, ...], plugin: Any) -> Any:
-    """What a filter says of all candidates; nothing where the request is none of its business."""
+    """What a filter says of all candidates, in a list: nothing where the request is none of its business. What else it gave than
+    True or False comes back in a tuple."""
     asked = plugin.asks(facts)
     if asked is False:
         return []
     if asked is not True:
-        return asked
+        return (asked,)
     keep = plugin.keep
     return [keep(facts, one) for one in candidates]
 

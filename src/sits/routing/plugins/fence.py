@@ -64,6 +64,7 @@ class Fence:
         "most",
         "name",
         "out",
+        "quick",
         "seconds",
         "since",
         "suspect",
@@ -93,6 +94,8 @@ class Fence:
         """Of all calls together."""
         self.most: float = 0.0
         """Of the longest call."""
+        self.quick: float = -1.0
+        """A good call that took no longer needs no `well`: it is counted, and its seconds are added up. Below 0 in trouble."""
         self.counts: dict[str, int] = dict.fromkeys(TROUBLES, 0)
         """Troubles since the start by kind."""
         self.before: Counted = Counted(0, 0.0, dict.fromkeys(TROUBLES, 0))
@@ -169,8 +172,9 @@ class Fence:
             self.most = seconds
         if seconds > self.limits.slow:
             self.due = 0  # perhaps the machine is busy: the next call will tell
-            return
-        self.good()
+        else:
+            self.good()
+        self.quick = -1.0 if self.out or self._troubles else min(self.most, self.limits.slow)
 
     def slow(self, seconds: float, before: tuple[float, int], after: tuple[float, int]) -> str:
         """A call was looked at closely: empty, or that it took too long by itself."""
@@ -201,6 +205,7 @@ class Fence:
         self.why = why[:MOST_WORDS]
         self.due = 1  # the next call is looked at closely
         self._good = 0
+        self.quick = -1.0
         if self.out:
             self._rest = min(2.0 * self._rest, self.limits.longest)
             self._until = now + self._rest
@@ -222,10 +227,19 @@ class Fence:
     def failed(self, error: BaseException, seconds: float) -> None:
         """A call ended with an error."""
         self.took(seconds)
-        if isinstance(error, Cut):
+        if issubclass(type(error), Cut):
             self.trouble("late", f"was cut after {seconds * 1000:.0f} ms{_where(error)}")
         else:
             self.trouble("raised", described(error, self.alarm, self.limits.hard))
+
+    def beyond(self, error: BaseException, seconds: float) -> None:
+        """What a call gave or left behind is such that to look at it ended with an error.
+
+        Nothing but the plugin is behind that, also where it is a KeyboardInterrupt, a SystemExit or a CancelledError: a call does
+        not await, and signals that end the process are heard by its event loop, after the call.
+        """
+        self.took(seconds)
+        self.trouble("nonsense", f"gave what cannot be looked at: {described(error, self.alarm, self.limits.hard)}")
 
     @property
     def exact(self) -> bool:
@@ -262,23 +276,31 @@ class Fence:
 
 
 _NOT_THEIRS = ("sits.", "importlib")
+# What a class has put in the place of these is code of the plugin: here are the ones of Python.
+_name_of: Callable[[type], Any] = vars(type)["__name__"].__get__
+_traceback_of: Callable[[BaseException], Any] = vars(BaseException)["__traceback__"].__get__
 
 
 def dispose(said: object) -> None:
-    """A coroutine that nobody will await is closed, which runs nothing of it: it would warn otherwise."""
-    if isinstance(said, CoroutineType):
+    """A coroutine that nobody will await is closed before it has begun, which runs nothing of it: it would warn otherwise."""
+    if type(said) is CoroutineType and not said.cr_suspended and not said.cr_running:
         said.close()
 
 
 def shown(said: object) -> str:
     """What it said, as far as it can be told without calling any code of it."""
-    return "None" if said is None else f"a {type(said).__name__}"
+    return "None" if said is None else f"a {named(type(said))}"
+
+
+def named(kind: type) -> str:
+    """The name of a class, without calling any code of it."""
+    return printable(str.__str__(_name_of(kind)))
 
 
 def described(error: BaseException, alarm: Alarm, seconds: float) -> str:
     """`raised ValueError: no such label (mine.py, line 12)`."""
     words = words_of(error, alarm, seconds)
-    text = f"raised {printable(type(error).__name__)}"
+    text = f"raised {named(type(error))}"
     return (f"{text}: {words}" if words else text) + _where(error)
 
 
@@ -296,6 +318,11 @@ def printable(text: str) -> str:
     return "".join([one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text[:MOST_WORDS]])
 
 
+def spelled(text: str) -> str:
+    """With what cannot be written, or would confuse a terminal, spelled out: names of files may be any bytes."""
+    return "".join([one if one.isprintable() else one.encode("unicode_escape").decode() for one in text])
+
+
 def _words(error: BaseException) -> str:
     return "".join(str(error)[:MOST_WORDS])
 
@@ -304,15 +331,17 @@ def _where(error: BaseException) -> str:
     """The last line of the plugin's file that the error came by; that is the first one on its way that is none of ours."""
     theirs: dict[str, Any] | None = None
     found, line = "", 0
-    step: Any = error.__traceback__
+    step: Any = _traceback_of(error)
     for _ in range(2000):
         if step is None:
             break
         frame: FrameType = step.tb_frame
         names = frame.f_globals
-        if theirs is None and not str(names.get("__name__")).startswith(_NOT_THEIRS):
-            theirs = names
+        if theirs is None:
+            name = dict.get(names, "__name__")
+            if type(name) is not str or not name.startswith(_NOT_THEIRS):
+                theirs = names
         if names is theirs:
-            found, line = frame.f_code.co_filename.rpartition("/")[2], step.tb_lineno
+            found, line = spelled(frame.f_code.co_filename.rpartition("/")[2]), step.tb_lineno
         step = step.tb_next
     return f" ({found}, line {line})" if found else ""

@@ -1,17 +1,19 @@
 """A filter and a score that others wrote, fenced in: to the scheduler they look like any other, and they never raise.
 
 In trouble, a request goes on as if the plugin were not there: the filter leaves out nobody, and the score gives everybody 0 of
-its share, which changes no order, whatever the weights of the route are.
+its share, which changes no order, whatever the weights of the route are. That holds for what it gives, too: objects that answer
+to any question with code of their own are asked within the limits of a call, and the classes that Python knows them by count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import isfinite
+from types import MemberDescriptorType
 from typing import Any
 
 from sits.routing.plugins.closely import FINE, USELESS, closely, no_score, no_sift, sift
-from sits.routing.plugins.fence import MOST_WORDS, Fence, dispose, shown
+from sits.routing.plugins.fence import MOST_WORDS, Fence, dispose, printable, shown
 from sits.routing.plugins.limits import Alarm
 from sits.routing.scheduling.away import Away
 from sits.routing.scheduling.base import Candidate, Facts, Filter, Score
@@ -23,6 +25,29 @@ MOST_OWED = 1024
 """Releases that are kept for a score that is fenced off."""
 _NO_TURNS = (0.0, 0)
 _PLAIN: frozenset[type] = frozenset((str, bytes, int, float, bool, type(None)))
+_LOOSE = type(vars(Facts)["now"]) is MemberDescriptorType
+"""Whether the times of a request could be anything after a call: not where its class is compiled, and where they cost more."""
+_exact: Callable[[Any], float] = float.conjugate
+"""A float as such, also of one of a kind of its own; TypeError for whatever is none, of which nothing is called."""
+
+
+class Calls:
+    """What of a score is called: its methods, fetched once, for whatever is asked for by name may be code, too."""
+
+    __slots__ = ("facet", "release", "reserve", "score")
+
+    def __init__(
+        self,
+        score: Callable[..., Any] | None = None,
+        facet: Callable[..., Any] | None = None,
+        reserve: Callable[..., Any] | None = None,
+        release: Callable[..., Any] | None = None,
+    ) -> None:
+        """None for each that it does not have of its own."""
+        self.score: Callable[..., Any] | None = score
+        self.facet: Callable[..., Any] | None = facet
+        self.reserve: Callable[..., Any] | None = reserve
+        self.release: Callable[..., Any] | None = release
 
 
 class FencedFilter(Filter):
@@ -63,44 +88,64 @@ class FencedFilter(Filter):
         self.quiet = True
         if plugin is None or (fence.out and not fence.open(begun)):
             return False
-        state = FINE
-        due = fence.due - 1
-        fence.due = due
-        if due <= 0:
-            state, said, took = closely(fence, no_sift, facts, self._candidates, sift, plugin)
-            if state == USELESS:
-                return False
-        else:
-            try:
-                said = self._alarm.call(self._hard, sift, facts, self._candidates, plugin)
-            except BaseException as error:
-                fence.failed(error, clock() - begun)
-                return False
-            took = clock() - begun
+        draw = facts.draw
+        if _LOOSE:
+            now, wall = facts.now, facts.wall
         try:
-            words = _joined(said)
-        except TypeError:
+            state = FINE
+            due = fence.due - 1
+            fence.due = due
+            if due <= 0:
+                state, said, took = closely(fence, no_sift, facts, self._candidates, sift, plugin)
+                if state == USELESS:
+                    return False
+            else:
+                try:
+                    said = self._alarm.call(self._hard, sift, facts, self._candidates, plugin)
+                except BaseException as error:
+                    fence.failed(error, clock() - begun)
+                    return False
+                took = clock() - begun
+            try:
+                words = _joined(said)
+            except TypeError:
+                if state == FINE:
+                    fence.took(took)
+                    fence.trouble("nonsense", _verdicts_wrong(said))
+                return False
+            self._verdicts = said
+            self.quiet = False
             if state == FINE:
-                fence.took(took)
-                fence.trouble("nonsense", _verdicts_wrong(said))
+                if took > fence.quick:
+                    fence.well(took)
+                else:
+                    fence.calls += 1
+                    fence.seconds += took
+            return words != ""
+        except BaseException as error:
+            fence.beyond(error, clock() - begun)
             return False
-        self._verdicts = said
-        self.quiet = False
-        if state == FINE:
-            fence.well(took)
-        return words != ""
+        finally:
+            facts.draw = draw
+            if _LOOSE:
+                facts.now, facts.wall = now, wall
 
     def keep(self, facts: Facts, candidate: Candidate) -> str:
-        why = self._verdicts[candidate.index]
-        return why if len(why) <= MOST_WORDS else why[:MOST_WORDS]
+        try:
+            why = self._verdicts[candidate.index]
+        except (AttributeError, LookupError, TypeError):
+            return ""  # a plugin has changed the candidate since
+        if len(why) > MOST_WORDS:
+            why = why[:MOST_WORDS]
+        return why if why.isprintable() else printable(why)
 
 
 class FencedScore(Score):
     """Scales what the plugin says itself: it is the only one that knows how to say nothing."""
 
     __slots__ = (
-        "_alarm", "_candidates", "_hard", "_held", "_lost", "_owed", "_scale", "_score", "_unmade", "fence", "nothing",
-        "plugin",
+        "_again", "_alarm", "_calls", "_candidates", "_gave", "_hard", "_held", "_lost", "_meant", "_owed", "_scale", "_scaled",
+        "_score", "_size", "_unmade", "fence", "nothing", "plugin",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +155,7 @@ class FencedScore(Score):
         fence: Fence,
         varies: str,
         scale: str,
+        calls: Calls | None = None,
         unmade: str = "",
     ) -> None:
         self.plugin: Score | None = plugin
@@ -120,13 +166,21 @@ class FencedScore(Score):
         # What never varies is asked again each tick, for it may have been in trouble when it was asked.
         self.varies = "request" if varies == "request" else "tick"
         self._scale: str = scale
+        self._scaled: bool = scale != "given"
+        self._size: int = len(candidates)
+        self._again: object = None
+        """The list that it said last: one that was worked out beforehand is said again and again."""
+        self._meant: list[float] = []
+        self._gave: list[float] = []
+        """What was read in it then, and what that came to."""
         self._alarm: Alarm = fence.alarm
         self._hard: float = fence.limits.hard
         self._candidates: tuple[Candidate, ...] = tuple(candidates)
         self.nothing: list[float] = [0.0] * len(candidates)
         """What it gives when it says nothing: this very list, so that it is told from points of 0."""
         self._lost: bool = False
-        self._score: Callable[..., Any] | None = None if plugin is None else getattr(plugin, "score", None)
+        self._calls: Calls = Calls() if calls is None else calls
+        self._score: Callable[..., Any] | None = self._calls.score
         self._held: list[int] = [0] * len(candidates)
         self._owed: list[tuple[Candidate, bool]] = []
 
@@ -145,74 +199,77 @@ class FencedScore(Score):
         begun = clock()
         if self._score is None or self._lost or (fence.out and not fence.open(begun)):
             return self.nothing
-        if self._owed:
-            self._settle()
-        state = FINE
-        due = fence.due - 1
-        fence.due = due
-        if due <= 0:
-            state, said, took = closely(fence, no_score, facts, self._candidates, self._score)
-            if state == USELESS:
-                return self.nothing
-        else:
-            try:
-                said = self._alarm.call(self._hard, self._score, facts, self._candidates)
-            except BaseException as error:
-                fence.failed(error, clock() - begun)
-                return self.nothing
-            took = clock() - begun
-        given = self._given(said, due <= 0, facts.kept)
-        if given is None:
-            if state == FINE:
-                fence.took(took)
-                fence.trouble("nonsense", self._wrong(said))
-            dispose(said)
+        if self._owed and not self._settle():
             return self.nothing
-        if state == FINE:
-            fence.well(took)
-        return given
-
-    def _given(self, said: Any, closely: bool, those: Sequence[int] | None) -> list[float] | None:
-        """What it said as 0 to 100 for each candidate, of `those` alone where some are left out; None where it cannot be read."""
-        if type(said) is not list:
-            said = self._listed(said)
-            if said is None:
-                return None
-        if len(said) != len(self._candidates):
-            return None
+        draw, kept = facts.draw, facts.kept
+        if _LOOSE:
+            now, wall = facts.now, facts.wall
         try:
-            total = sum(said)
-        except Exception:
+            if kept is not None:
+                facts.kept = kept.copy()
+            state = FINE
+            due = fence.due - 1
+            fence.due = due
+            if due <= 0:
+                state, said, took = closely(fence, no_score, facts, self._candidates, self._score)
+                if state == USELESS:
+                    return self.nothing
+            else:
+                try:
+                    said = self._alarm.call(self._hard, self._score, facts, self._candidates)
+                except BaseException as error:
+                    fence.failed(error, clock() - begun)
+                    return self.nothing
+                took = clock() - begun
+            given = self._gave if said is self._again and self._meant == said and kept is None else self._given(said, kept)
+            if given is None:
+                if state == FINE:
+                    fence.took(took)
+                    fence.trouble("nonsense", self._wrong(said))
+                dispose(said)
+                return self.nothing
+            if state == FINE:
+                if took > fence.quick:
+                    fence.well(took)
+                else:
+                    fence.calls += 1
+                    fence.seconds += took
+            return given
+        except BaseException as error:
+            fence.beyond(error, clock() - begun)
+            return self.nothing
+        finally:
+            facts.draw, facts.kept = draw, kept
+            if _LOOSE:
+                facts.now, facts.wall = now, wall
+
+    def _given(self, said: Any, those: Sequence[int] | None) -> list[float] | None:
+        """What it said as 0 to 100 for each candidate, of `those` alone where some are left out; None where it cannot be read."""
+        listed = type(said) is list
+        try:
+            # A copy: the plugin may keep its list, and change it while a record has it.
+            numbers = [*map(_exact, said)] if listed and len(said) == self._size else self._numbers(said)
+        except TypeError:
+            numbers = self._numbers(said)
+        if numbers is None:
             return None
-        # One sum tells nearly all: of floats it is a float, and finite. What else might add up to one is seen in sampled calls.
-        if type(total) is not float or closely:
-            said = self._numbers(said)
-            if said is None:
-                return None
-            total = sum(said)
-        if not isfinite(total):
-            for one in said:
+        if not isfinite(sum(numbers)):
+            for one in numbers:
                 if not isfinite(one):
                     return None
-        if self._scale == "given":
-            # A copy: the plugin may keep its list, and change it while a record has it.
-            return list(said)
-        given = normalised(said, self._scale, those)
-        return given if isfinite(sum(given)) else None
+        given = numbers
+        if self._scaled:
+            given = normalised(numbers, self._scale, those)
+            if not isfinite(sum(given)):
+                return None
+        if those is None and listed:
+            self._again, self._meant, self._gave = said, numbers, given
+        return given
 
-    def _listed(self, said: Any) -> list[Any] | None:
-        """A tuple, an array; not what has no length, nor a text, nor a mapping."""
-        if said is None or isinstance(said, str | bytes | Mapping) or not hasattr(type(said), "__len__"):
-            return None
+    def _numbers(self, said: Any) -> list[float] | None:
+        """Of a tuple, an array; whole numbers, and those of numpy: within the limits of a call, for to ask them calls them."""
         try:
-            return list(self._alarm.call(self._hard, _list, said, len(self._candidates)))
-        except BaseException:
-            return None
-
-    def _numbers(self, said: list[Any]) -> list[float] | None:
-        """Whole numbers, and those of numpy."""
-        try:
-            found: list[float] = self._alarm.call(self._hard, _floats, said)
+            found: list[float] = self._alarm.call(self._hard, _floats, said, self._size)
         except BaseException:
             return None
         return found
@@ -222,55 +279,89 @@ class FencedScore(Score):
             return f"gave {shown(said)} instead of a list of {len(self._candidates)} numbers"
         if len(said) != len(self._candidates):
             return f"gave {len(said)} numbers for {len(self._candidates)} candidates"
+        wrong = ""
         for one in said:
             if type(one) is not float and type(one) is not int:
-                return f"gave {shown(one)} instead of a number"
-        return "gave a number that is not finite, or too large"
+                wrong = wrong or f"gave {shown(one)} instead of a number"
+                dispose(one)
+        return wrong or "gave a number that is not finite, or too large"
 
     def _facet(self, facts: Facts) -> Hashable:
-        fence, plugin = self.fence, self.plugin
+        fence, facet = self.fence, self._calls.facet
         begun = fence.clock()
         self._lost = True
-        if plugin is None or (fence.out and not fence.open(begun)):
+        if facet is None or (fence.out and not fence.open(begun)):
             return LOST
-        fine, said = self._aside(plugin.facet, facts)
-        if not fine:
+        draw, kept = facts.draw, facts.kept
+        if _LOOSE:
+            now, wall = facts.now, facts.wall
+        try:
+            if kept is not None:
+                facts.kept = kept.copy()
+            fine, said = self._aside(facet, facts)
+            if not fine:
+                return LOST
+            if not _plain(said):
+                fence.trouble("nonsense", f"gave {shown(said)} as a facet: text, a number, None or a tuple of those is one")
+                dispose(said)
+                return LOST
+            self._lost = False
+            return said  # type: ignore[no-any-return]
+        except BaseException as error:
+            fence.beyond(error, fence.clock() - begun)
             return LOST
-        if not _plain(said):
-            fence.trouble("nonsense", f"gave {shown(said)} as a facet: text, a number, None or a tuple of those is one")
-            dispose(said)
-            return LOST
-        self._lost = False
-        return said  # type: ignore[no-any-return]
+        finally:
+            facts.draw, facts.kept = draw, kept
+            if _LOOSE:
+                facts.now, facts.wall = now, wall
 
     def _reserve(self, facts: Facts, candidate: Candidate) -> None:
-        fence, plugin = self.fence, self.plugin
-        if plugin is None or fence.out:
+        fence, reserve = self.fence, self._calls.reserve
+        if self.plugin is None or fence.out:
             return
-        fine, _ = self._aside(plugin.reserve, facts, candidate)
-        if fine:
-            self._held[candidate.index] += 1
+        draw, kept = facts.draw, facts.kept
+        if _LOOSE:
+            now, wall = facts.now, facts.wall
+        try:
+            if kept is not None:
+                facts.kept = kept.copy()
+            if reserve is None or self._aside(reserve, facts, candidate)[0]:
+                self._held[candidate.index] += 1
+        except BaseException as error:
+            fence.beyond(error, 0.0)
+        finally:
+            facts.draw, facts.kept = draw, kept
+            if _LOOSE:
+                facts.now, facts.wall = now, wall
 
     def _release(self, candidate: Candidate, ok: bool) -> None:
-        plugin = self.plugin
+        fence, release = self.fence, self._calls.release
         held = self._held
-        if plugin is None or held[candidate.index] == 0:
-            return  # it was never told that the candidate is being asked
-        held[candidate.index] -= 1
-        if self.fence.out:
-            if len(self._owed) < MOST_OWED:
+        try:
+            if release is None or held[candidate.index] == 0:
+                return  # it was never told that the candidate is being asked
+            held[candidate.index] -= 1
+            if not fence.out:
+                self._aside(release, candidate, ok)
+            elif len(self._owed) < MOST_OWED:
                 self._owed.append((candidate, ok))
-            return
-        self._aside(plugin.release, candidate, ok)
+        except BaseException as error:
+            fence.beyond(error, 0.0)
 
-    def _settle(self) -> None:
-        """Back from a rest, it hears of what has ended meanwhile."""
+    def _settle(self) -> bool:
+        """Back from a rest, it hears of what has ended meanwhile, and of the rest of it the next time where that goes wrong or
+        takes long; whether it has heard all."""
+        release, clock = self._calls.release, self.fence.clock
         owed, self._owed = self._owed, []
-        plugin = self.plugin
-        if plugin is not None:
-            for candidate, ok in owed:
-                if not self._aside(plugin.release, candidate, ok)[0]:
-                    return
+        if release is None:
+            return True
+        until = clock() + self._hard
+        for told, (candidate, ok) in enumerate(owed, 1):
+            fine, _ = self._aside(release, candidate, ok)
+            if not fine or clock() > until:
+                self._owed = owed[told:]
+                return fine and not self._owed
+        return True
 
     def _aside(self, function: Callable[..., Any], *args: Any) -> tuple[bool, Any]:
         """One of the smaller calls: whether it went well, and what it said. It heals nothing, or many of them would make up for
@@ -356,9 +447,10 @@ def _joined(said: Any) -> str:
 
 
 def _verdicts_wrong(said: Any) -> str:
-    dispose(said)
-    if type(said) is not list:
-        return f"asks gave {shown(said)} instead of True or False"
+    if type(said) is tuple:
+        [asked] = said
+        dispose(asked)
+        return f"asks gave {shown(asked)} instead of True or False"
     wrong = ""
     for one in said:
         if type(one) is not str:
@@ -372,17 +464,21 @@ def _plain(said: Any) -> bool:
     return kind in _PLAIN or (kind is tuple and all(_plain(one) for one in said))
 
 
-def _list(said: Any, most: int) -> list[Any]:
-    found = []
+def _floats(said: Any, size: int) -> list[float]:
+    """
+    Raises:
+        TypeError: it is not as many numbers: what has no length is none, nor is a text or a mapping.
+        BaseException: whatever is raised by what it has of its own.
+    """
+    kind = type(said)
+    if issubclass(kind, str | bytes | Mapping) or not hasattr(kind, "__len__"):
+        raise TypeError
+    found: list[float] = []
     for one in said:
-        found.append(one)
-        if len(found) > most:
-            break
-    return found
-
-
-def _floats(said: list[Any]) -> list[float]:
-    for one in said:
-        if isinstance(one, str | bytes) or not hasattr(type(one), "__float__"):
+        kind = type(one)
+        if len(found) == size or issubclass(kind, str | bytes) or not hasattr(kind, "__float__"):
             raise TypeError
-    return [float(one) for one in said]
+        found.append(float(one))
+    if len(found) != size:
+        raise TypeError
+    return found

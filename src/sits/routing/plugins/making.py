@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from sits.routing.plugins.fence import Fence, described, dispose, shown, words_of
-from sits.routing.plugins.fenced import FencedFacets, FencedFacetsHolder, FencedFilter, FencedHolder, FencedScore
+from sits.routing.plugins.fenced import Calls, FencedFacets, FencedFacetsHolder, FencedFilter, FencedHolder, FencedScore
 from sits.routing.scheduling.base import Filter, Made, Score
+
+Read = TypeVar("Read")
+VARIES = ("never", "tick", "request")
+SCALES = ("given", "most", "least")
 
 
 def fenced_filter(make: Callable[[Made], Filter], made: Made, fence: Fence, seconds: float = 1.0) -> FencedFilter:
@@ -16,11 +20,9 @@ def fenced_filter(make: Callable[[Made], Filter], made: Made, fence: Fence, seco
     Raises:
         ValueError: it cannot use its settings.
     """
-    try:
-        plugin, strict, _ = fence.alarm.call(seconds, _made_filter, make, _bare(made))
-    except BaseException as error:
-        return missing_filter(made, fence, _why_not_made(error, fence))
-    fence.unmade.pop(made.route, None)
+    plugin, strict, why = _made(make, made, fence, seconds, _read_filter, False)
+    if why:
+        return missing_filter(made, fence, why)
     return FencedFilter(plugin, made.candidates, fence, strict)
 
 
@@ -30,15 +32,14 @@ def fenced_score(make: Callable[[Made], Score], made: Made, fence: Fence, second
     Raises:
         ValueError: it cannot use its settings.
     """
-    try:
-        plugin, varies, scale = fence.alarm.call(seconds, _made_score, make, _bare(made))
-    except BaseException as error:
-        return missing_score(made, fence, _why_not_made(error, fence))
-    fence.unmade.pop(made.route, None)
-    facets = varies != "request" and _overrides(plugin, "facet")
-    holds = _overrides(plugin, "reserve") or _overrides(plugin, "release")
+    plugin, read, why = _made(make, made, fence, seconds, _read_score, None)
+    if read is None:
+        return missing_score(made, fence, why)
+    calls, varies, scale = read
+    holds = calls.reserve is not None or calls.release is not None
+    facets = calls.facet is not None
     kind = (FencedFacetsHolder if facets else FencedHolder) if holds else FencedFacets if facets else FencedScore
-    return kind(plugin, made.candidates, fence, varies, scale)
+    return kind(plugin, made.candidates, fence, varies, scale, calls)
 
 
 def missing_filter(made: Made, fence: Fence, why: str) -> FencedFilter:
@@ -50,40 +51,64 @@ def missing_filter(made: Made, fence: Fence, why: str) -> FencedFilter:
 def missing_score(made: Made, fence: Fence, why: str) -> FencedScore:
     """One that could not be made: it says nothing."""
     fence.unmade[made.route] = why
-    return FencedScore(None, made.candidates, fence, "tick", "given", why)
+    return FencedScore(None, made.candidates, fence, "tick", "given", unmade=why)
 
 
-def _why_not_made(error: BaseException, fence: Fence) -> str:
-    """
+def _made(
+    make: Callable[[Made], Any], made: Made, fence: Fence, seconds: float, read: Callable[[Any], Read], nothing: Read
+) -> tuple[Any, Read, str]:
+    """A plugin, what was read of it, and empty; or None, nothing, and why it cannot be made.
+
     Raises:
-        ValueError: the error is one, and its words are of use to whoever wrote the settings.
+        ValueError: making it raises one, whose words are of use to whoever wrote the settings. What is raised later is no such.
     """
-    alarm, seconds = fence.alarm, fence.limits.hard
-    if isinstance(error, ValueError):
-        raise ValueError(words_of(error, alarm, seconds)) from None
-    fence.counts["raised"] += 1
-    return f"cannot be made: {described(error, alarm, seconds)}"
+    alarm, hard = fence.alarm, fence.limits.hard
+    given = False
+    try:
+        plugin = alarm.call(seconds, make, _bare(made))
+        given = True
+        found = alarm.call(seconds, read, plugin)
+    except BaseException as error:
+        if not given and issubclass(type(error), ValueError):
+            raise ValueError(words_of(error, alarm, hard)) from None
+        fence.counts["raised"] += 1
+        return None, nothing, f"cannot be made: {described(error, alarm, hard)}"
+    fence.unmade.pop(made.route, None)
+    return plugin, found, ""
 
 
-def _made_filter(make: Callable[[Made], Any], made: Made) -> tuple[Filter, bool, str]:
-    plugin = make(made)
-    if not isinstance(plugin, Filter):
+def _read_filter(plugin: Any) -> bool:
+    if not issubclass(type(plugin), Filter):
         dispose(plugin)
         raise TypeError(f"{shown(plugin)} is no Filter")
-    return plugin, bool(_of(plugin, "strict")), ""
+    return bool(_of(plugin, "strict"))
 
 
-def _made_score(make: Callable[[Made], Any], made: Made) -> tuple[Score, str, str]:
-    plugin = make(made)
-    if not isinstance(plugin, Score):
+def _read_score(plugin: Any) -> tuple[Calls, str, str]:
+    """What is called of it, how often that can change, and its scale."""
+    if not issubclass(type(plugin), Score):
         dispose(plugin)
         raise TypeError(f"{shown(plugin)} is no Score")
-    varies, scale = _of(plugin, "varies"), _of(plugin, "scale")
-    if varies not in ("never", "tick", "request"):
-        raise TypeError(f"varies is never, tick or request, not {varies!r}")
-    if scale not in ("given", "most", "least"):
-        raise TypeError(f"scale is given, most or least, not {scale!r}")
-    return plugin, str(varies), str(scale)
+    varies, scale = _one_of(plugin, "varies", VARIES), _one_of(plugin, "scale", SCALES)
+    facet = None if varies == "request" else _own(plugin, "facet")
+    return Calls(_of(plugin, "score"), facet, _own(plugin, "reserve"), _own(plugin, "release")), varies, scale
+
+
+def _one_of(plugin: Score, what: str, known: tuple[str, ...]) -> str:
+    """The one of these words that an attribute is: not itself, which may be of a kind of its own."""
+    said = _of(plugin, what)
+    for one in known:
+        if said == one:
+            return one
+    raise TypeError(f"{what} is {', '.join(known[:-1])} or {known[-1]}, not {said!r}")
+
+
+def _own(plugin: Score, what: str) -> Callable[..., Any] | None:
+    """A method, where its class has one of its own."""
+    if _of(type(plugin), what) is _of(Score, what):
+        return None
+    found: Callable[..., Any] = _of(plugin, what)
+    return found
 
 
 def _bare(made: Made) -> Made:
@@ -95,7 +120,3 @@ def _bare(made: Made) -> Made:
 def _of(one: object, what: str) -> Any:
     """An attribute by its name: compiled code would see that of the class it knows, not that of a plugin's subclass."""
     return getattr(one, what)
-
-
-def _overrides(plugin: Score, what: str) -> bool:
-    return _of(type(plugin), what) is not _of(Score, what)

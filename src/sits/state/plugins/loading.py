@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from sits.resources.vocabulary import Name
-from sits.routing.plugins.fence import Kind, described
+from sits.routing.plugins.fence import Kind, described, named
 from sits.routing.plugins.limits import Alarm, Cut
 from sits.routing.scheduling.base import Filter, Made, Score
 
@@ -48,16 +48,17 @@ class Loaded:
 
     __slots__ = ("module", "offered", "version")
 
-    def __init__(self, module: ModuleType | None, offered: Sequence[Offered], version: str = "") -> None:
-        self.module: ModuleType | None = module
+    def __init__(self, module: str, offered: Sequence[Offered], version: str = "") -> None:
+        self.module: str = module
+        """The name under which it was imported, of a file: nobody else's, and whatever the file calls itself. Else empty."""
         self.offered: Sequence[Offered] = offered
         self.version: str = version
         """The beginning of the SHA-256 of the file, or the version of the package; empty where nobody says one."""
 
     def forget(self) -> None:
         """Takes the module of a file away; those of entry points are everybody's."""
-        if self.module is not None and sys.modules.get(self.module.__name__) is self.module:
-            del sys.modules[self.module.__name__]
+        if self.module:
+            sys.modules.pop(self.module, None)
 
 
 Stamp = tuple[int, int, int, int]
@@ -93,6 +94,8 @@ def load_file(path: Path, serial: int, alarm: Alarm, seconds: float) -> Loaded:
         Refused: it cannot be had; nothing of it is left.
     """
     why = trusted(path)
+    if not why and not path.is_file():
+        why = "is no file"  # a pipe would be waited for
     if why:
         raise Refused(why)
     try:
@@ -102,18 +105,19 @@ def load_file(path: Path, serial: int, alarm: Alarm, seconds: float) -> Loaded:
         raise Refused(f"cannot be read: {error.strerror}") from error
     if len(source) > LARGEST:
         raise Refused(f"has more than {LARGEST // 1024} KiB")
-    module = ModuleType(f"sits_plugin_{path.stem}_{serial}")
+    name = f"sits_plugin_{path.stem}_{serial}"
+    module = ModuleType(name)
     module.__file__ = str(path)
     # Data classes and others look up the module of a class while it is made, and later.
-    sys.modules[module.__name__] = module
+    sys.modules[name] = module
     try:
         alarm.call(seconds, _run, source, str(path), module)
-        return Loaded(module, offers(module, str(path)), hashlib.sha256(source).hexdigest()[:12])
+        return Loaded(name, alarm.call(seconds, offers, module, str(path)), hashlib.sha256(source).hexdigest()[:12])
     except Refused:
-        Loaded(module, ()).forget()
+        Loaded(name, ()).forget()
         raise
     except BaseException as error:
-        Loaded(module, ()).forget()
+        Loaded(name, ()).forget()
         raise Refused(_told(error, alarm, seconds)) from None
 
 
@@ -128,11 +132,7 @@ def load_entry(entry: importlib.metadata.EntryPoint, alarm: Alarm, seconds: floa
     try:
         found = alarm.call(seconds, entry.load)
         version = entry.dist.version if entry.dist is not None else ""
-        if isinstance(found, type):
-            return Loaded(None, _checked([_offered(found, entry.value)]), version)
-        if isinstance(found, ModuleType):
-            return Loaded(None, offers(found, entry.value), version)
-        raise Refused(f"names a {type(found).__name__}: a class or a module is wanted")
+        return Loaded("", alarm.call(seconds, _brought, found, entry.value), version)
     except BaseException as error:
         if before is not None:
             sys.modules[entry.module] = before
@@ -148,13 +148,23 @@ def entries() -> list[importlib.metadata.EntryPoint]:
     return sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: (one.name, one.value))
 
 
+def _brought(found: Any, where: str) -> list[Offered]:
+    if issubclass(type(found), type):
+        return _checked([_offered(found, where)])
+    if issubclass(type(found), ModuleType):
+        return offers(found, where)
+    raise Refused(f"names a {named(type(found))}: a class or a module is wanted")
+
+
 def offers(module: ModuleType, where: str) -> list[Offered]:
     """The filters and scores that a module declares: classes of its own that have a name.
 
     Raises:
         Refused: there is none, or one has a name that no route could write.
     """
-    own = [one for one in list(vars(module).values()) if isinstance(one, type) and one.__module__ == module.__name__]
+    # By what they are: what only stands for something else (a proxy of a request, say) must not be asked what that is.
+    kinds = [one for one in list(vars(module).values()) if issubclass(type(one), type)]
+    own = [one for one in kinds if one.__module__ == module.__name__]
     found = [one for one in dict.fromkeys(own) if issubclass(one, Filter | Score) and one.name]
     if not found:
         raise Refused("declares no class that derives from Filter or Score and has a `name`")
@@ -179,8 +189,8 @@ def _offered(found: type, where: str) -> Offered:
     try:
         msgspec.convert(name, Name)
     except msgspec.ValidationError as error:
-        raise Refused(f"class {found.__name__}: `name` cannot be written in a route: {error}") from None
-    return Offered("filter" if issubclass(found, Filter) else "score", str(name), found)
+        raise Refused(f"class {named(found)}: `name` cannot be written in a route: {error}") from None
+    return Offered("filter" if issubclass(found, Filter) else "score", str.__str__(name), found)
 
 
 def _run(source: bytes, path: str, module: ModuleType) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from sits.routing.plugins.fence import TROUBLES, Fence, Kind
+from sits.routing.plugins.fence import TROUBLES, Fence, Kind, described, spelled
 from sits.routing.plugins.limits import Alarm, Footprint, Limits
 from sits.routing.plugins.making import fenced_filter, fenced_score, missing_filter, missing_score
 from sits.routing.scheduling.base import Filter, Made, Score
@@ -32,6 +34,7 @@ MOST_GONE = 256
 """Of so many it is known since when they are away."""
 POLL = 2.0
 Key = tuple[Kind, str]
+_log = logging.getLogger("sits.plugins")
 
 
 class _Source:
@@ -40,7 +43,7 @@ class _Source:
     __slots__ = ("entry", "loaded", "path", "problem", "seen", "since", "tried", "where")
 
     def __init__(self, where: str, path: Path | None, entry: importlib.metadata.EntryPoint | None, since: float) -> None:
-        self.where: str = where
+        self.where: str = spelled(where)
         self.path: Path | None = path
         self.entry: importlib.metadata.EntryPoint | None = entry
         self.loaded: Loaded | None = None
@@ -109,6 +112,8 @@ class Plugins:
         self._in_force: dict[Key, _InForce] = {}
         self._refused: list[tuple[_Source, Offered, str]] = []
         self._folder_problem = ""
+        self._defect = ""
+        """What came of the last look, where that was a defect: it is to be made good by the next one."""
         self._gone: dict[Key, float] = {}
         """Since when those are away that were there before; of the newest of them."""
         self.strict: bool = True
@@ -133,7 +138,7 @@ class Plugins:
         known = {one.where: one for one in self._installed}
         found = []
         for entry in entries():
-            where = f"{entry.name} = {entry.value}"
+            where = spelled(f"{entry.name} = {entry.value}")
             source = known.get(where) or _Source(where, None, entry, self._wall())
             source.entry = entry
             if source.problem:
@@ -150,7 +155,7 @@ class Plugins:
 
     def look(self, *, always: bool = False) -> bool:
         """Loads what is new, takes away what is gone; whether anything changed."""
-        touched, trouble = always, self._folder_problem
+        touched, trouble = always or self._defect != "", self._folder_problem
         for source in self._installed:
             touched |= self._entry_looked_at(source)
         there = self._listed()
@@ -175,15 +180,29 @@ class Plugins:
         while not stop.is_set():
             folder = self._folder
             if folder is None:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), poll)
-                self.look()
+                await _pause(stop, poll)
+                self._watched()
                 continue
-            async with contextlib.aclosing(wakes(folder, stop, poll)) as woken:
-                async for _ in woken:
-                    if self._folder != folder or stop.is_set():
-                        break
-                    self.look()
+            try:
+                async with contextlib.aclosing(wakes(folder, stop, poll)) as woken:
+                    async for _ in woken:
+                        if self._folder != folder or stop.is_set():
+                            break
+                        self._watched()
+            except ValueError:  # a name that no folder can have: each look says so
+                await _pause(stop, poll)
+
+    def _watched(self) -> None:
+        """A look that a defect of it does not end the watch with: the log has it once, and it is made good by a later look."""
+        try:
+            self.look()
+        except Exception as error:
+            said = described(error, self._alarm, self._limits.hard)
+            if said != self._defect:
+                _log.error("plugins: a defect while looking at them, what is in force stays: %s", said, exc_info=error)
+            self._defect = said
+        else:
+            self._defect = ""
 
     def close(self) -> None:
         """Takes all away."""
@@ -220,7 +239,7 @@ class Plugins:
                 rows.append((_name_of(source), state, source.where, why))
         rows += [(one.name, "failed", source.where, why) for source, one, why in self._refused]
         if self._folder_problem:
-            rows.append(("", "failed", str(self._folder), self._folder_problem))
+            rows.append(("", "failed", spelled(str(self._folder)), self._folder_problem))
         return rows
 
     def gone(self, kind: Kind, name: str) -> str:
@@ -253,7 +272,7 @@ class Plugins:
                 rows.append(_blank(_name_of(source), "", source.where, source.problem, source.since))
         rows += [_blank(one.name, one.kind, source.where, why, source.since) for source, one, why in self._refused]
         if self._folder_problem:
-            rows.append(_blank("", "", str(self._folder), self._folder_problem, 0.0))
+            rows.append(_blank("", "", spelled(str(self._folder)), self._folder_problem, 0.0))
         return rows
 
     def metrics(self) -> list[tuple[str, dict[str, str], float]]:
@@ -296,7 +315,7 @@ class Plugins:
             return {}
         try:
             names = os.listdir(folder)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             self._folder_problem = "is no folder"
             return {}
         except OSError as error:
@@ -317,9 +336,9 @@ class Plugins:
                 source.loaded.forget()
             source = self._files[path.name] = _Source(str(path), path, None, self._wall())
         now = stamp(path)
-        if now == source.seen:
+        if source.tried and now == source.seen:
             return False
-        source.seen = now
+        source.seen, source.tried = now, True
         self._serial += 1
         serial = self._serial
         self._taken(source, lambda: load_file(path, serial, self._alarm, LOAD))
@@ -343,7 +362,11 @@ class Plugins:
         try:
             loaded = load()
         except Refused as error:
-            source.problem = str(error)
+            source.problem = spelled(str(error))
+            return
+        except Exception as error:  # of one file or package; those after it are looked at
+            source.problem = f"met a defect: {described(error, self._alarm, self._limits.hard)}"
+            _log.error("plugins: a defect while %s was loaded", source.where, exc_info=error)
             return
         for one in loaded.offered:
             wrong = self._taken_by_builtin(one) or tried(one, self._alarm)
@@ -374,7 +397,7 @@ class Plugins:
                     now[key] = old
                 else:
                     now[key] = self._new(one, source, old)
-        if list(now.items()) == list(before.items()):
+        if list(now.items()) == list(before.items()) and not self._defect:
             return False
         self._in_force = now
         self._mark_gone(before, now)
@@ -460,12 +483,17 @@ class Maker:
             raise ValueError(said or why)
 
 
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+
+
 def _unusable(error: ValueError) -> str:
     return f"cannot use its settings: {error}"
 
 
 def _name_of(source: _Source) -> str:
-    return source.path.stem if source.path is not None else source.where.partition(" ")[0]
+    return spelled(source.path.stem) if source.path is not None else source.where.partition(" ")[0]
 
 
 def _blank(name: str, kind: str, source: str, why: str, since: float) -> dict[str, Any]:
@@ -486,9 +514,10 @@ def _blank(name: str, kind: str, source: str, why: str, since: float) -> dict[st
 
 
 def _stamp_of(entry: importlib.metadata.EntryPoint) -> Stamp | None:
-    """Of the file of its module, where that can be told without loading anything."""
-    path = getattr(sys.modules.get(entry.module), "__file__", None)
-    if path is not None:
+    """Of the file of its module, where that can be told without loading anything: nor by what stands for a module."""
+    module = sys.modules.get(entry.module)
+    path = vars(module).get("__file__") if type(module) is ModuleType else None
+    if type(path) is str:
         return stamp(path)
     if entry.dist is None:
         return None

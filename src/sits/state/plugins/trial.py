@@ -9,9 +9,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from sits.routing.plugins.fence import Fence
+from sits.routing.plugins.fence import Fence, described
 from sits.routing.plugins.limits import Alarm, Limits
 from sits.routing.plugins.making import fenced_filter, fenced_score
+from sits.routing.scheduling.base import Made
 from sits.routing.scheduling.checks import candidates_of, facts_of, made_for
 from sits.state.plugins.loading import Offered
 
@@ -28,21 +29,38 @@ def tried(one: Offered, alarm: Alarm, settings: Mapping[str, Any] | None = None)
     fence = Fence(one.kind, one.name, time.perf_counter, limits, alarm)
     candidates = candidates_of(SHOWN)
     made = made_for(candidates, settings or {})
+    why = ""
     try:
-        if one.kind == "filter":
-            sieve = fenced_filter(one.make, made, fence)
-            for seed in range(CALLS):
-                sieve.asks(facts_of(seed))
-        else:
-            score = fenced_score(one.make, made, fence)
-            for seed in range(CALLS):
-                facts = facts_of(seed)
-                score.facet(facts)
-                score.score(facts, candidates)
-                score.reserve(facts, candidates[0])
-                score.release(candidates[0], True)
+        (_sieves if one.kind == "filter" else _scores)(one, made, fence)
+    except Exception as error:  # the fence lets nothing out but by a defect: one more reason not to have it meet requests
+        why = described(error, alarm, SECONDS)
+    for unmade in fence.unmade.values():
+        why = unmade
+    why = why or (fence.why if fence.out else "")
+    return f"{one.kind} {one.name} {why}" if why else ""
+
+
+def _sieves(one: Offered, made: Made, fence: Fence) -> None:
+    try:
+        sieve = fenced_filter(one.make, made, fence)
     except ValueError:
-        return ""
-    for why in fence.unmade.values():
-        return f"{one.kind} {one.name} {why}"
-    return f"{one.kind} {one.name} {fence.why}" if fence.out else ""
+        return
+    for seed in range(CALLS):
+        facts = facts_of(seed)
+        if sieve.asks(facts):
+            for candidate in made.candidates:
+                sieve.keep(facts, candidate)
+
+
+def _scores(one: Offered, made: Made, fence: Fence) -> None:
+    try:
+        score = fenced_score(one.make, made, fence)
+    except ValueError:
+        return
+    first = made.candidates[0]
+    for seed in range(CALLS):
+        facts = facts_of(seed)
+        score.facet(facts)
+        score.score(facts, made.candidates)
+        score.reserve(facts, first)
+        score.release(first, True)
