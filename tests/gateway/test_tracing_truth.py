@@ -110,6 +110,41 @@ async def test_what_plugins_said_is_said_again_by_whoever_stands_for_them(tmp_pa
 
 
 @inside_loop
+async def test_how_long_an_answer_may_be_counts_and_is_recorded_also_where_nobody_looks(tmp_path: pathlib.Path) -> None:
+    traces = tmp_path / "traces"
+    fitting: dict[str, Any] = {"scores": [{"name": "memory-fit"}]}
+
+    def sized(name: str, url: str, tokens: int) -> dict[str, Any]:
+        made = model(name, url)
+        return {**made, "metadata": {**made["metadata"], "labels": {"kv-tokens": str(tokens)}}}
+
+    async with ScriptedServer([READ, OPENAI_CHAT.answers("好"), AGAIN]) as server:
+        models = [sized("a", server.url, 2000), sized("b", server.url, 100_000)]
+        routes = [route("fit", "a", "b", **fitting), route("thinks", "a", "b", explore=0.1), route("plain", "a", "b")]
+        async with Gateway(tmp_path, *models, *routes, settings(trace={"folder": str(traces)})) as it:
+            for name in ("fit", "thinks", "plain"):
+                for limit in (50_000, 100, None):
+                    assert (await it.ask(CHAT, {**request("chat", name), "max_tokens": limit})).status == 200
+            choices = it.node.service.table.names
+            assert {name: choices[name].limits for name in ("fit", "thinks", "plain")} == {
+                "fit": True,
+                "thinks": False,
+                "plain": False,
+            }
+    rows = rows_of(traces)
+    assert [row.asked.wanted_output for row in rows] == [50_000, 100, 0] * 3
+    assert [row.first for row in rows[:3]] == ["b", "a", "a"]
+    assert (only(traces).reproduced, only(traces).behind) == (9, 0)
+    # What the others would do by it is told, too.
+    every = [msgspec.convert(one, Model) for one in models]
+    changed = [msgspec.convert(route(name, "a", "b", **fitting), Route) for name in ("fit", "thinks", "plain")]
+    again = only(traces, compile([*every, *changed], 1))
+    due = ["b" if row.asked.wanted_output == 50_000 else "a" for row in rows]
+    assert (again.moved, again.undecidable) == (sum(row.first != one for row, one in zip(rows, due, strict=True)), {})
+    assert again.moved > 0
+
+
+@inside_loop
 async def test_what_is_never_or_not_wholly_recorded_counts_as_it_did_and_is_undecidable_elsewhere(tmp_path: pathlib.Path) -> None:
     traces = tmp_path / "traces"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from sits.observe.trace_file import TraceFile
 from sits.observe.trace_row import Row, TraceError, read
 from sits.observe.trace_sample import _COPIED
 from sits.replay.chances import chances
-from sits.replay.replay import replay
+from sits.replay.replay import Survey, replay
 from sits.replay.replayer import Replayer
 from sits.replay.report import Promise, Report
 from sits.resources.snapshot import Snapshot
@@ -297,6 +298,56 @@ def test_rows_without_their_configuration_are_refused(tmp_path: Path, trace: Pat
     row["record"]["snapshot"] = "another"
     (tmp_path / "t.jsonl").write_bytes(head + msgspec.json.encode(row) + b"\n")
     with pytest.raises(TraceError, match="configuration another, and not that"):
+        list(replay(tmp_path))
+
+
+DAMAGE: dict[str, tuple[str | int | float | list[float], ...]] = {
+    "a state of no numbers": ("states", "small", []),
+    "a size that no memory has": ("asked", "size", 10**15),
+    "a time that is none": ("asked", "now", 1e308),
+    "a target that is noted in the far future": ("states", "small", [0.0] * 6 + [1.0, 5.0, 0.0, 0.0, 1.0, 0.0, 1e14, 0.0]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_row_is_told_and_the_others_are_replayed(tmp_path: Path, trace: Path, damage: tuple[Any, ...]) -> None:
+    (file,) = trace.glob("*.jsonl")
+    head, *written = file.read_bytes().splitlines(keepends=True)
+    kept = [msgspec.json.decode(one) for one in written if one.startswith(b'{"line":"row"')][:60]
+    section, name, value = damage
+    at = next(number for number, row in enumerate(kept) if section != "states" or row.get("states"))
+    kept[at][section][name if section != "states" else next(iter(kept[at]["states"]))] = value
+    kept[at]["asked"]["beginning"] = "ab"
+    (tmp_path / "t.jsonl").write_bytes(head + b"".join(msgspec.json.encode(row) + b"\n" for row in kept))
+    heard: list[Survey] = []
+    report = only(tmp_path, outcomes=("latency", "cost"), heard=heard.append)
+    damaged = value != 10**15
+    assert [(one.rows, one.bad_lines) for one in heard] == [(60 - damaged, int(damaged))]
+    assert (report.rows, sum(report.undecidable.values())) == (60 - damaged, 0)
+
+
+def test_a_row_that_names_who_is_not_there_is_another_choice_and_promises_nothing(tmp_path: Path) -> None:
+    asks = "filters: [{name: accuracy-promise, settings: {least: 0.8}}], backends"
+    record(tmp_path, replay_world.snapshot(ROUTES.replace("backends", asks, 1)), 20, ("drawn",))
+    (file,) = tmp_path.glob("*.jsonl")
+    file.write_bytes(file.read_bytes().replace(b'"order":["small"', b'"order":["nobody"'))
+    report = only(tmp_path)
+    (promise,) = [one for one in report.promises if one.what == "accuracy"]
+    assert (report.rows, {move.of for move in report.moves}) == (20, {"nobody"})
+    assert (promise.unknown_before, promise.unknown_after) == (report.moved, 0)
+    assert report.moved > 0
+
+
+def test_a_configuration_that_was_damaged_is_refused_in_words(tmp_path: Path, trace: Path) -> None:
+    (file,) = trace.glob("*.jsonl")
+    head = msgspec.json.decode(file.read_bytes().splitlines(keepends=True)[0])
+    rest = file.read_bytes().partition(b"\n")[2]
+    route = next(one for one in head["resources"] if one["kind"] == "Route")
+    route["spec"]["filters"] = [{"name": "latency-promise", "settings": {"p95BelowMs": -5}}]
+    (tmp_path / "t.jsonl").write_bytes(msgspec.json.encode(head) + b"\n" + rest)
+    with pytest.raises(
+        TraceError, match=r"t\.jsonl:1: the configuration in the trace cannot be used: filter latency-promise: p95BelowMs"
+    ):
         list(replay(tmp_path))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from sits.resources.domains import DOMAINS_FOLDER
+from sits.resources.problem import did_you_mean
 
 
 @click.group()
@@ -23,7 +24,9 @@ def export(folder: Path, only: tuple[str, ...], force: bool) -> None:
     shipped = {path.stem: path.read_bytes() for path in sorted(DOMAINS_FOLDER.glob("*.yaml"))}
     for name in only:
         if name not in shipped:
-            raise click.BadParameter(f"there is no {name!r}; there are: {', '.join(shipped)}", param_hint="--only")
+            hint = did_you_mean(name, shipped)
+            named = f"{hint} there are: " if hint else "there are: "
+            raise click.BadParameter(f"there is no {name!r}; {named}{', '.join(shipped)}", param_hint="--only")
     wanted = {folder / f"{name}.yaml": text for name, text in shipped.items() if not only or name in only}
     for path, text in wanted.items():
         if path.exists() and not force and path.read_bytes() != text:

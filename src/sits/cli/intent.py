@@ -16,7 +16,7 @@ from sits.cli.intent_config import Tried, Tuned, configured, of_these, only_decl
 from sits.cli.intent_progress import Shown
 from sits.inner.errors import SitsError
 from sits.state.intent.doubts import doubts
-from sits.state.intent.labelled import Labelled, Query, domains_of, load, nobodys, too_few
+from sits.state.intent.labelled import Labelled, Query, domains_of, look, nobodys, too_few
 
 if TYPE_CHECKING:
     from sits.routing.intent.judge import Marks
@@ -177,8 +177,9 @@ def _shown(*, quiet: bool = False) -> Iterator[Shown]:
 
 
 def _load(file: Path) -> Labelled:
-    """The queries of a file, and what is odd about them."""
-    given = load(file)
+    """The queries of a file, once it is told what is odd about them. What is wrong with them is told together with what is wrong
+    with their labels, by whoever knows which there are."""
+    given = look(file)
     for doubt in given.doubts():
         click.echo(f"warning: {doubt}", err=True)
     return given
@@ -188,15 +189,15 @@ def _parts(given: Labelled) -> tuple[Labelled, Labelled]:
     """What is fitted on, and what is tried.
 
     Raises:
-        SitsError: `invalid_request`: some label is most likely misspelt.
+        SitsError: `invalid_request`: something is wrong with some lines, or some label is most likely misspelt.
     """
     from sits.state.intent.trial import FEWEST
 
     known, test = given.only("examples", "tune"), given.only("test")
-    domains = domains_of(known.queries)
-    if not domains:
-        raise click.ClickException("no query of the file has the split `examples` or `tune`: there is nothing to fit on")
-    given.refuse(sorted([*too_few(known, FEWEST), *nobodys(test, domains, "no query of the split `examples` or `tune`")]))
+    domains = domains_of(known.labels)
+    if not domains_of([label for label in known.labels if label.split is not None]):
+        given.refuse(whole="no query has the split `examples` or `tune`: there is nothing to fit on")
+    given.refuse([*too_few(known, FEWEST), *nobodys(test, domains, "no query of the split `examples` or `tune`")])
     return known, test
 
 
@@ -208,9 +209,9 @@ def _read(path: Path) -> Kept:
 
 def _configured(config: Path, given: Labelled, data: Path, tuning: Kept | None, shown: Shown) -> Evaluated:
     snapshot, test = configured(config), given.only("test")
+    only_declared(test, snapshot)
     if not test.queries:
         raise click.ClickException("no query of the file has the split `test`")
-    only_declared(test, snapshot)
     tried = try_by(snapshot, test.queries, data, tuning, shown)
     if tried.trouble:
         click.echo(tried.trouble, err=True)

@@ -73,7 +73,7 @@ def configured(path: Path) -> Snapshot:
 
 
 def only_declared(given: Labelled, snapshot: Snapshot) -> None:
-    """Refuse labels that no Domain has: they would all count as wrong.
+    """Refuse lines with something wrong, and labels that no Domain has: they would all count as wrong.
 
     Raises:
         SitsError: `invalid_request`: there are some; the message names their lines.

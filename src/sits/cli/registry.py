@@ -41,11 +41,17 @@ def find(
         click.echo(json.dumps(found, ensure_ascii=False))
         return
     if found.get("left_out"):
-        click.echo(f"by names and words alone: {found['left_out']}", err=True)
+        # Some may have been found by meaning all the same: only some cards have no vectors.
+        some = any(row["cosine"] is not None for row in found["data"])
+        click.echo(f"{'not all by meaning' if some else 'by names and words alone'}: {found['left_out']}", err=True)
     if not found["data"]:
         click.echo("no service was found", err=True)
     for row in found["data"]:
-        click.echo(f"{row['name']:<40} {row['cosine']:5.2f}  {row['grade']:<5} {row['why']}")
+        click.echo(f"{row['name']:<40} {_cosine(row['cosine']):>5}  {row['grade']:<5} {row['why']}")
+
+
+def _cosine(cosine: float | None) -> str:
+    return "-" if cosine is None else f"{cosine:.2f}"
 
 
 def _label(said: str) -> tuple[str, str]:

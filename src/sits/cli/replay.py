@@ -13,16 +13,21 @@ import click
 import msgspec
 
 from sits.cli.validate import line as problem_line
+from sits.cli.validate import uses
+from sits.cli.validate_plugins import folder_problems, plugin_problems
 from sits.observe.trace_row import TraceError
 from sits.observe.wording import SAME, UNKNOWN, amount, change, dollars, gap, milliseconds, share
 from sits.replay.latency import Fit
 from sits.replay.replay import Of, Survey, replay
-from sits.replay.report import Promise, Report
+from sits.replay.report import FEWEST, Promise, Report
 from sits.resources.problem import ConfigError
 from sits.resources.reading import read
 from sits.resources.snapshot import Snapshot, compile_reading
 from sits.routing.estimate import Estimate, Estimated
+from sits.routing.scheduling.judging import use_faults
 
+MOST_SHOWN = 3
+"""Requests that are named of those that would be refused with one code; more of them are in the JSON."""
 UNITS = {"latency": "ms", "cost": "$", "feedback": ""}
 
 
@@ -34,14 +39,19 @@ UNITS = {"latency": "ms", "cost": "$", "feedback": ""}
 )
 @click.option("--limit", type=click.IntRange(min=1), help="The first so many requests only.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with an entry for each recorded configuration.")
-@click.option("--fail-on-worse", is_flag=True, help="Exit 1 where more promises are broken than before.")
+@click.option(
+    "--fail-on-worse",
+    is_flag=True,
+    help="Exit 1 where requests would be refused that were not, or more promises are broken than before.",
+)
 def replay_(
     trace: Path, config: Path | None, outcomes: tuple[Of, ...], limit: int | None, as_json: bool, fail_on_worse: bool
 ) -> None:
     """Decide again on the requests in TRACE, a file or a folder.
 
     Without --config the choices are made on the configuration in the trace itself, and each must come out as it was: exit 1 where
-    one does not. With --config what differs is told: who is asked, costs, predicted latency, promises.
+    one does not. With --config what differs is told: who is asked, costs, predicted latency, promises. A configuration that a
+    gateway would refuse is refused here too, and one without a Model.
     """
     if outcomes and config is None:
         raise click.UsageError("--outcome estimates what another configuration would bring: give --config")
@@ -75,19 +85,42 @@ def as_builtins(trace: Path, found: Survey, reports: Iterable[tuple[str, Report]
         "bad_lines": found.bad_lines,
         "bad": [msgspec.to_builtins(bad) for bad in found.bad],
         "configurations": [
-            {"recorded": name, **msgspec.to_builtins(report), "worse": report.worse, "doubtful": report.doubtful}
+            {
+                "recorded": name,
+                **msgspec.to_builtins(report),
+                "promises": [_promise(one) for one in report.promises],
+                "worse": report.worse,
+                "worse_because": report.worse_because,
+                "doubtful": report.doubtful,
+            }
             for name, report in reports
         ],
     }
 
 
+def _promise(one: Promise) -> dict[str, Any]:
+    return {**msgspec.to_builtins(one), "worse": one.worse, "doubtful": one.doubtful}
+
+
 def _other(path: Path) -> Snapshot:
+    """The other configuration. What a gateway would refuse is refused here too, a filter or a score that nobody has among it, and
+    one with nobody to ask, by which everything would be refused: a figure for it is worth nothing. What a gateway takes and
+    `sits validate` refuses, a plugin that is not there, is a warning."""
+    reading = read(path)
     try:
-        return compile_reading(read(path), 1)
+        found = compile_reading(reading, 1, judge=uses)
     except ConfigError as error:
         for problem in error.problems:
             click.echo(problem_line(problem), err=True)
         raise click.ClickException(f"{path} cannot be used") from error
+    if not found.names:
+        what = "declares no Model" if reading.declared else "holds no resource"
+        raise click.ClickException(f"{path} {what}: a gateway with it would refuse every request")
+    # Plugins are loaded, in a process of their own, only where somebody asks for what does not come with SITS.
+    if any(use_faults(found, perhaps=False)):
+        for problem in [*folder_problems(reading)] or plugin_problems(path):
+            click.echo(problem_line(problem, warning=True), err=True)
+    return found
 
 
 @contextmanager
@@ -127,7 +160,9 @@ def told(name: str, report: Report, other: Snapshot | None) -> Iterator[str]:
         yield f"                {report.behind:,} of these with another order behind the first choice"
     yield f"  moved         {_of(report.moved, report.rows)}"
     if report.refused or report.answered:
-        yield f"  would be refused {report.refused:,}, would no longer be refused {report.answered:,}"
+        mark = "  WORSE" if report.refused and other is not None else ""
+        yield f"  would be refused {report.refused:,}, would no longer be refused {report.answered:,}{mark}"
+        yield from _refused(report)
     for why, count in report.undecidable.items():
         yield f"  undecidable   {_of(count, report.rows)}: {why}"
     for why, count in report.notes.items():
@@ -145,6 +180,14 @@ def told(name: str, report: Report, other: Snapshot | None) -> Iterator[str]:
     yield from _promises(report.promises)
     for of, estimated in report.estimates.items():
         yield from _estimated(of, estimated, report.excluded.get(of, 0))
+
+
+def _refused(report: Report) -> Iterator[str]:
+    """With which codes, and the first few requests of each."""
+    for code, count in report.refused_with.items():
+        those = [request for request, own in report.refused_first if own == code][:MOST_SHOWN]
+        more = f" and {count - len(those):,} more" if count > len(those) else ""
+        yield f"    {code} {count:,}: {', '.join(those)}{more}" if those else f"    {code} {count:,}"
 
 
 def _cost(report: Report) -> Iterator[str]:
@@ -199,7 +242,7 @@ def _partly(what: str, figures: str, known: tuple[int, int], report: Report, unk
 def _promises(promises: tuple[Promise, ...]) -> Iterator[str]:
     for one in promises:
         if one.broken_before or one.broken_after or one.doubtful:
-            mark = "  WORSE" if one.worse else ""
+            mark = "  WORSE" if one.worse else "  whether that is worse cannot be told" if one.perhaps_worse else ""
             yield f"  promise       {one.what} of {one.subject}: {' -> '.join(sides(one))}{mark}"
 
 
@@ -219,7 +262,8 @@ def _value(one: Promise, limit: float | None, value: float | None, known: int, u
         return "nobody asked"
     others = f", not known of {unknown:,} more" if unknown else ""
     if value is None or not known:
-        return f"not known (known of {known:,} of {_requests(known + unknown)})"
+        few = f"; a p95 needs {FEWEST}" if one.what == "latency" and 0 < known < FEWEST else ""
+        return f"not known (known of {known:,} of {_requests(known + unknown)}{few})"
     if one.what == "latency":
         return f"p95 {milliseconds(value)} of {milliseconds(limit)} ms {'broken' if value > limit else 'kept'}{others}"
     if not value and unknown:

@@ -10,6 +10,7 @@ import msgspec
 from sits.gateway.bodies import body_of
 from sits.gateway.pages import Answer, Pages, Visit, json_answer
 from sits.gateway.registry import MOST_TOP, ServiceRegistry
+from sits.gateway.registry_answer import lacking_words
 from sits.inner.errors import Code, SitsError
 from sits.routing.registry import ServiceCard, ServiceName
 from sits.state.registry.imported import MOST_ENTRIES
@@ -74,6 +75,7 @@ class RegistryPages:
         limit = _number(said, "limit", PAGE, LARGEST_PAGE)
         after = said.get("after", "")
         key = visit.key
+        await self._registry.fresh()
         rows = [
             row
             for row in self._registry.services()
@@ -128,7 +130,7 @@ class RegistryPages:
         )
         left_out = answered.left_out or None
         if left_out is not None and key is not None and not key.admin:
-            left_out = ELSEWHERE
+            left_out = lacking_words(answered.lacking, answered.among) if answered.lacking else ELSEWHERE
         return json_answer({"object": "list", "data": answered.data, "left_out": left_out})
 
 

@@ -7,12 +7,15 @@ nothing it is left alone, and queries are told so at once.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import pathlib
 import random
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from sits.engines.local.aside import aside
@@ -32,6 +35,8 @@ MOST_KEPT = 1024
 """Queries whose vectors are kept."""
 QUERY_SECONDS = 2.0
 """How long a query waits for the model."""
+LOCK_SECONDS = 0.1
+"""How often it is asked whether another worker has embedded what it was about to."""
 FOLDER = "registry"
 
 
@@ -43,6 +48,7 @@ class Sense:
         "_data",
         "_index",
         "_kept",
+        "_lock",
         "_open",
         "_patience",
         "_placing",
@@ -74,6 +80,7 @@ class Sense:
         # What the built-in one embedded has a name that is older than there being others.
         name, made_by = ("embeddings", EMBEDDER) if embedder.built_in else (f"embeddings-{embedder.weights}", embedder.weights)
         self._shelf = Shelf(data / FOLDER / f"{name.replace('/', '-').replace(':', '-')}.bin", made_by)
+        self._lock = data / FOLDER / ".lock"
         self._placing: Placing | None = None
         self._index: Index | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -128,18 +135,23 @@ class Sense:
 
         if not texts:
             return []
-        held = await aside(lambda: self._shelf.take(texts), "registry")
-        size = self._size()
-        held = {text: row for text, row in held.items() if size is None or len(row) == 4 * size}
-        missing = [text for text in texts if text not in held]
-        if missing:
-            rows = await self._embed(missing, query=False)
-            held |= {text: row.astype("<f4").tobytes() for text, row in zip(missing, rows, strict=True)}
-            await aside(lambda: self._shelf.keep(held), "registry")
+        held = await self._held(texts)
+        if len(held) < len(texts):
+            async with _alone(self._lock):
+                held = await self._held(texts)
+                if missing := [text for text in texts if text not in held]:
+                    rows = await self._embed(missing, query=False)
+                    held |= {text: row.astype("<f4").tobytes() for text, row in zip(missing, rows, strict=True)}
+                    await aside(lambda: self._shelf.keep(held), "registry")
         placing = self._placing
         assert placing is not None
         flat = np.frombuffer(b"".join(held[text] for text in texts), "<f4").reshape(len(texts), -1)
         return list(await aside(lambda: placing.place(texts, flat).astype("<f4"), "registry"))
+
+    async def _held(self, texts: Sequence[str]) -> dict[str, bytes]:
+        """The embeddings that are kept of these."""
+        held, size = await aside(lambda: self._shelf.take(texts), "registry"), self._size()
+        return {text: row for text, row in held.items() if size is None or len(row) == 4 * size}
 
     def _size(self) -> int | None:
         """How many numbers embeddings have; the built-in model's always have as many."""
@@ -201,3 +213,29 @@ class Sense:
         shelf = Examples(self._data / "intent", sized(embedder.weights, size), size)
         rows = await embedded(texts, steady(embedder.name, embedder.embed, size), shelf, each=BATCH)
         return await aside(lambda: Centred(rows), "registry")
+
+
+@asynccontextmanager
+async def _alone(path: pathlib.Path) -> AsyncIterator[None]:
+    """While nobody else with this data folder embeds cards: workers hear of the same ones in the same moment, and one of them is
+    to embed them. The lock goes with its holder; where there can be none, each embeds them."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield  # What cannot be kept here is told by the shelf.
+        return
+    try:
+        while not _locked(file):  # noqa: ASYNC110 - another process sends no event
+            await asyncio.sleep(LOCK_SECONDS)
+        yield
+    finally:
+        os.close(file)
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from sits.dialects.peek import answer_limit
+from sits.inner.stuck import Stuck
 from sits.observe.record import Record
 from sits.observe.redact import Redactor
 from sits.observe.trace_file import TraceFile
@@ -35,21 +37,16 @@ _ALL = 1 << 32
 
 
 class Tracing:
-    """Who records the traffic of one process. One object for a `TraceSpec`; another spec takes another object."""
+    """Who records the traffic of one process. One object for a `TraceSpec`; another spec takes another object, and may go on with
+    the same file."""
 
     __slots__ = ("_below", "_bodies", "_headers", "_looked_at", "file", "spec")
 
-    def __init__(self, spec: TraceSpec, data: Path, redactor: Redactor) -> None:
+    def __init__(self, spec: TraceSpec, data: Path, redactor: Redactor, file: TraceFile | None = None) -> None:
+        """`file` is one that is gone on with; a new one without."""
         self.spec = spec
-        self.file = TraceFile(
-            Path(spec.folder) if spec.folder is not None else data / "trace",
-            redactor,
-            share=spec.share,
-            largest=spec.megabytes * 1024 * 1024,
-            keep=spec.keep,
-            body_bytes=spec.body_bytes,
-            bodies=spec.bodies == "redacted",
-        )
+        self.file = file if file is not None else TraceFile(folder_of(spec, data), redactor)
+        self.file.go_by(spec.share, spec.megabytes * 1024 * 1024, spec.keep, spec.body_bytes, bodies=spec.bodies == "redacted")
         self._below: int = bound_of(spec.share)
         self._bodies: bool = spec.bodies == "redacted"
         self._headers: Iterable[str] = tuple(spec.headers)
@@ -92,6 +89,9 @@ class Tracing:
             facts.session = x.request.headers.get(b"x-sits-session", b"")
             facts.region = x.request.headers.get(b"x-sits-region", b"").decode("utf-8", "replace")[:LONGEST_NAMED]
             facts.adapter = x.request.headers.get(b"x-sits-adapter", b"").decode("utf-8", "replace")[:LONGEST_NAMED]
+        if not facts.wanted_output:
+            # Nobody looks at it here; under another configuration somebody may.
+            facts.wanted_output = answer_limit(x.request.body, x.operation)
         kept, cut = kept_of(x.request.headers, self._of(choice))
         sample = Sample(choice, facts, x.table.snapshot, kept, out or NOBODY, known=known, learned=x.learned, cut=cut)
         if self._bodies and len(x.request.body) <= self.spec.body_bytes:
@@ -120,9 +120,10 @@ class Tracing:
 
 
 class Recorder:
-    """Has traffic recorded as the configuration in force says."""
+    """Has traffic recorded as the configuration in force says. A file is gone on with whatever changes, recording being switched
+    off meanwhile included, unless folder or bodies are others: many files would push out what is in the old ones."""
 
-    __slots__ = ("_data", "_dropped", "_leaving", "_loop", "_redactor", "tracing")
+    __slots__ = ("_data", "_dropped", "_file", "_kind", "_leaving", "_loop", "_redactor", "tracing")
 
     def __init__(self, data: Path, redactor: Redactor, loop: asyncio.AbstractEventLoop) -> None:
         self._data = data
@@ -130,33 +131,56 @@ class Recorder:
         self._loop = loop
         self._dropped: int = 0
         """By those that have ended."""
-        self._leaving: list[Tracing] = []
+        self._leaving: list[TraceFile] = []
+        self._file: TraceFile | None = None
+        """The last one, which rests while nothing is recorded."""
+        self._kind: tuple[Path, str] | None = None
+        """Its folder, and whether there are bodies in it."""
         self.tracing: Tracing | None = None
 
     @property
     def dropped(self) -> int:
         """Requests that were to be recorded since the start of this process and are not."""
-        under_way = [*self._leaving, self.tracing] if self.tracing is not None else self._leaving
-        return self._dropped + sum(one.file.missing for one in under_way)
+        return self._dropped + sum(file.missing for file in self._files())
+
+    @property
+    def stuck(self) -> Stuck | None:
+        """Why what is to be recorded is not written."""
+        return next((file.stuck for file in self._files() if file.stuck is not None), None)
+
+    def _files(self) -> list[TraceFile]:
+        return [*self._leaving, self._file] if self._file is not None else self._leaving
 
     def take(self, spec: TraceSpec | None) -> Tracing | None:
         """Go by this from now on; what is to be asked of each request, None where nothing is recorded."""
         old = self.tracing
-        if old is None or old.spec != spec:
-            self.tracing = Tracing(spec, self._data, self._redactor) if spec is not None else None
-            if self.tracing is not None:
-                self.tracing.start()
-            if old is not None:
-                if spec is None or spec.bodies == "none":
-                    old.file.bodies = False  # What waits to be written has none any more either.
-                self._leaving.append(old)
-                self._loop.run_in_executor(None, old.stop).add_done_callback(partial(self._left, old))
+        if (old.spec if old is not None else None) == spec:
+            return old
+        if spec is None:
+            assert self._file is not None
+            self.tracing, self._file.bodies = None, False  # What waits to be written has none any more either.
+            self._loop.run_in_executor(None, self._file.stopping())
+            return None
+        kind = (folder_of(spec, self._data), spec.bodies)
+        if kind != self._kind:
+            self._leave(spec)
+        self.tracing = Tracing(spec, self._data, self._redactor, self._file)
+        self._file, self._kind = self.tracing.file, kind
+        self.tracing.start()
         return self.tracing
 
-    def _left(self, old: Tracing, _: object) -> None:
+    def _leave(self, spec: TraceSpec) -> None:
+        """Another file than the last one is to be written."""
+        old, self._file = self._file, None
+        if old is not None:
+            old.bodies = old.bodies and spec.bodies != "none"
+            self._leaving.append(old)
+            self._loop.run_in_executor(None, old.stopping()).add_done_callback(partial(self._left, old))
+
+    def _left(self, old: TraceFile, _: object) -> None:
         """It has written what it could."""
         self._leaving.remove(old)
-        self._dropped += old.file.missing
+        self._dropped += old.missing
 
     def stop(self) -> None:
         """Write what is left, once no request can end any more."""
@@ -166,6 +190,11 @@ class Recorder:
 
 
 MOST_CHOICES = 4096
+
+
+def folder_of(spec: TraceSpec, data: Path) -> Path:
+    """Where the files are."""
+    return Path(spec.folder) if spec.folder is not None else data / "trace"
 
 
 def bound_of(share: float) -> int:

@@ -17,6 +17,7 @@ from sits.replay.latency import Latencies
 from sits.replay.prices import NANO, Prices
 from sits.replay.replayer import Redecision, Replayer
 from sits.replay.report import Adding, Report
+from sits.replay.unusable import unusable
 from sits.resources.snapshot import Snapshot
 from sits.routing.estimate import Estimated, Logged, estimated
 
@@ -73,10 +74,16 @@ class Comparison:
     """The rows of one recorded configuration, against another."""
 
     def __init__(self, head: Head, other: Snapshot | None, latencies: Latencies) -> None:
+        """Raises:
+        TraceError: the recorded configuration cannot be used by this version.
+        """
         self.recorded = snapshot_of(head)
         self.snapshot = other if other is not None else self.recorded
-        self.replayer = Replayer(self.snapshot, self.recorded, head.share)
-        self._as_it_was = Replayer(self.recorded, self.recorded, head.share) if other is not None else self.replayer
+        try:
+            self._as_it_was = Replayer(self.recorded, self.recorded, head.share)
+        except ValueError as error:  # A setting of a filter or score.
+            raise TraceError(f"the configuration in the trace cannot be used: {error}") from error
+        self.replayer = Replayer(other, self.recorded, head.share) if other is not None else self._as_it_was
         self.adding = Adding(self.recorded, self.snapshot, latencies, head.share)
         self._prices = Prices(self.recorded)
         self.unpriced: set[str] = set()
@@ -155,7 +162,10 @@ def replay(
             head = found.heads.get(name)
             if head is None:
                 raise TraceError(f"{path} holds requests of configuration {name[:12]}, and not that configuration")
-            comparison = comparisons[name] = Comparison(head, other, latencies)
+            try:
+                comparison = comparisons[name] = Comparison(head, other, latencies)
+            except TraceError as error:
+                raise unusable(path, head, error) from error
         made = comparison.replayer.again(line)
         comparison.adding.add(line, made)
         for of in outcomes:

@@ -339,6 +339,8 @@ class Replayer:
 
 
 MOST_REBUILT = 16
+LONGEST_BODY = 64 * 1024 * 1024
+"""Bytes that are made up for a body that is not there: no filter or score tells longer ones apart."""
 READING = frozenset(("contract", "zone", "adapter"))
 """Filters and scores that read something of a request whatever their settings are."""
 _BACK = (
@@ -360,7 +362,7 @@ def _body(row: Row) -> bytes:
         return row.body.encode()
     asked = row.asked
     known = {"beginning": asked.beginning, **({"dimensions": asked.dimensions} if asked.dimensions > 0 else {})}
-    return msgspec.json.encode(known).ljust(asked.size) if asked.beginning else b""
+    return msgspec.json.encode(known).ljust(min(asked.size, LONGEST_BODY)) if asked.beginning else b""
 
 
 def _compared(row: Row, made: Redecision) -> Redecision:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from sits.inner.errors import Code
 from sits.observe.trace_row import Row, outcome
 from sits.replay.latency import Fit, Latencies, percentile
 from sits.replay.prices import NANO, Prices, both
@@ -70,14 +71,28 @@ class Promise(msgspec.Struct, frozen=True):
 
     @property
     def worse(self) -> bool:
-        """Whether it is known to be broken more than before."""
-        return self.broken_after and (
-            not self.broken_before or (self.what != "latency" and (self.after or 0) > (self.before or 0))
-        )
+        """Whether it is known to be broken more than before: by more than those of which it is not known how it was."""
+        if not self.broken_after:
+            return False
+        if self.limit_before is None:
+            return True  # Nothing was promised, so nothing was broken.
+        if self.what == "latency":
+            unknown = self.before is None and self.known_before + self.unknown_before > 0
+            return not unknown and not self.broken_before
+        return (self.after or 0) > (self.before or 0) + self.unknown_before
+
+    @property
+    def perhaps_worse(self) -> bool:
+        """Whether it would be broken, and it is not known well enough how it was to say whether that is worse."""
+        if not self.broken_after or self.worse:
+            return False
+        return self.before is None if self.what == "latency" else (self.after or 0) > (self.before or 0)
 
     @property
     def doubtful(self) -> bool:
-        """Whether it may be broken and nobody knows: of some requests, or of more than before, it cannot be told."""
+        """Whether it may be broken, or broken more than before, and nobody knows."""
+        if self.perhaps_worse:
+            return True
         if self.limit_after is None or self.broken_after:
             return False
         lost = self.after is None and self.known_after > 0 and (self.before is not None or self.limit_before is None)
@@ -145,11 +160,24 @@ class Report(msgspec.Struct, frozen=True):
     """The same of the latency."""
     share: float = 1.0
     """Of the traffic, so much was recorded: all sums are of that."""
+    refused_with: Mapping[str, int] = {}
+    """Of those that would be refused and were not, how many with which code."""
+    refused_first: tuple[tuple[str, str], ...] = ()
+    """(request id, code) of the first few of these."""
 
     @property
     def worse(self) -> bool:
-        """Whether a promise is known to be broken more than before."""
-        return any(promise.worse for promise in self.promises)
+        """Whether requests would be refused that were not, or a promise is known to be broken more than before."""
+        return bool(self.worse_because)
+
+    @property
+    def worse_because(self) -> tuple[str, ...]:
+        """What is worse, in words."""
+        found = []
+        if self.refused:
+            found.append(f"{self.refused:,} request{'' if self.refused == 1 else 's'} would be refused that were not")
+        found += [f"{promise.what} of {promise.subject}" for promise in self.promises if promise.worse]
+        return tuple(found)
 
     @property
     def doubtful(self) -> bool:
@@ -161,6 +189,7 @@ UNDECIDABLE = "it cannot be told who would answer"
 REFUSED = "refused under one of the two"
 UNASKED = "no model was asked"
 FAILED = "they failed, or another answered than was chosen"
+LEFT = "their clients left before the end"
 UNTIMED = "how long it took was not recorded"
 
 
@@ -173,6 +202,8 @@ class Adding:
         self._latencies = latencies
         self._share = share
         self._rows = self._reproduced = self._behind = self._moved = self._refused = self._answered = 0
+        self._refused_with: Counter[str] = Counter()
+        self._refused_first: list[tuple[str, str]] = []
         self._undecidable: Counter[str] = Counter()
         self._notes: Counter[str] = Counter()
         self._moves: Counter[tuple[str, str, str]] = Counter()
@@ -210,7 +241,11 @@ class Adding:
             self._moved += 1
             self._moves[route, row.first, made.first] += 1
             self._elsewhere += row.first != made.first
-            self._refused += bool(made.refused)
+            if made.refused:
+                self._refused += 1
+                self._refused_with[made.refused] += 1
+                if len(self._refused_first) < MOST_NAMED:
+                    self._refused_first.append((row.record.request_id, made.refused))
             self._answered += not row.order
             if len(self._differing) < MOST_NAMED:
                 self._differing.append((row.record.request_id, made.differs))
@@ -263,6 +298,8 @@ class Adding:
             priced_elsewhere=self._priced_elsewhere,
             timed_elsewhere=timed_elsewhere,
             share=self._share,
+            refused_with=dict(self._refused_with.most_common()),
+            refused_first=tuple(self._refused_first),
         )
 
     def _cost(self, row: Row, made: Redecision) -> None:
@@ -288,6 +325,8 @@ class Adding:
             return REFUSED
         if not row.record.attempts:
             return UNASKED
+        if found.code == Code.CLIENT_CLOSED.value:
+            return LEFT
         if not found.ok or found.asked != row.first:
             return FAILED
         # Places are spread evenly over the rows, whatever their order: by the golden ratio.
@@ -323,7 +362,8 @@ class Adding:
             asked = _accuracy_asked(_route(snapshot, row.record.requested))
             if not name or asked is None:
                 continue
-            promised = snapshot.models[name].spec.promise.accuracy
+            model = snapshot.models.get(name)  # A damaged row may name anybody.
+            promised = model.spec.promise.accuracy if model is not None else None
             (self._said if promised is not None else self._unsaid)[side][made.route] += 1
             self._inexact[side][made.route] += promised is not None and promised < asked
 
