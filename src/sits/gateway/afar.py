@@ -175,9 +175,10 @@ class Afar(Generic[Q, A]):
         if len(self._waiting) >= MOST_WAITING:
             raise SitsError(Code.OVERLOADED, f"too much {self._kind.words} waits for the other gateways", retry_after=1)
         self._number = number = self._number + 1
+        body = _write(question)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting[number] = _Waiting[A](set(self._around.peers()), done)
-        self._questions.append(Question(number, _write(question)))
+        self._questions.append(Question(number, body))
         self._bell.set()
         try:
             async with asyncio.timeout(DEADLINE):

@@ -32,7 +32,7 @@ class Length:
 class Deep:
     """Embeds everything as 1, when it is let go; counts batches."""
 
-    def __init__(self, fault: SitsError | None = None) -> None:
+    def __init__(self, fault: Exception | None = None) -> None:
         self.batches: list[list[str]] = []
         self.go, self.begun = asyncio.Event(), asyncio.Event()
         self._fault = fault
@@ -94,9 +94,10 @@ def test_unsure_ones_are_asked_about_together_and_then_kept() -> None:
     asyncio.run(story())
 
 
-def test_quick_verdicts_stand_when_the_deep_stage_fails_and_it_is_asked_again() -> None:
+@pytest.mark.parametrize("fault", [SitsError(Code.UPSTREAM_BROKEN, "gone"), ValueError("a defect")], ids=["away", "a defect"])
+def test_quick_verdicts_stand_when_the_deep_stage_fails_and_it_is_asked_again(fault: Exception) -> None:
     async def story() -> None:
-        deep = Deep(SitsError(Code.UPSTREAM_BROKEN, "gone"))
+        deep = Deep(fault)
         deep.go.set()
         asked = Reader(intent(), Length(), deep)
         found = await waits(asked.read("abc"))
@@ -104,6 +105,22 @@ def test_quick_verdicts_stand_when_the_deep_stage_fails_and_it_is_asked_again() 
         assert asked.shed == 1
         again = await waits(asked.read("abc"))
         assert (again, len(deep.batches)) == (found, 2)
+        await asked.aclose()
+
+    asyncio.run(story())
+
+
+def test_who_waits_for_the_next_batch_is_answered_when_a_defect_ends_the_one_before() -> None:
+    async def story() -> None:
+        deep = Deep(ValueError("a defect"))
+        asked = Reader(intent(), Length(), deep)
+        first = waits(asked.read("abc"))
+        await deep.begun.wait()
+        second = waits(asked.read("xyz"))
+        deep.go.set()
+        assert (await first).stage == "quick"
+        deep.mend()
+        assert (await second).stage == "deep"
         await asked.aclose()
 
     asyncio.run(story())

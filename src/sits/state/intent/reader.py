@@ -212,6 +212,11 @@ class Reader:
                 if error.message != self._told:
                     self._told = error.message
                     _log.warning("the deep stage cannot be asked, quick verdicts stand: %s", error.message)
+            except Exception as error:  # Those who wait for the next batch must not wait for nobody.
+                said = f"a defect: {type(error).__name__}"
+                if said != self._told:
+                    self._told = said
+                    _log.exception("a defect in the deep stage, quick verdicts stand")
             finally:
                 # Told here, too, when the task is cancelled, so that nobody waits for ever.
                 self._stand(batch)
