@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from sits.inner.ending import end, together
+from sits.ports.ending import end, together
 
 
 def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from serving import eventually, serving
 from sits.cli.sitsctl import main as sitsctl
-from sits.cli.status import models_unwell, pressures_blind
+from sits.cli.status import models_unwell, not_written, pressures_blind
 
 AT = 1_795_992_145.0
 CLOCK = time.strftime("%H:%M:%S", time.localtime(AT))
@@ -70,6 +70,15 @@ def test_a_policy_is_blind_where_no_worker_has_a_reading() -> None:
         policy("blind", 0, None, "refused"), policy("blind", 1, None, "refused"), policy("not looked yet", 0, None, ""),
     ]  # fmt: skip
     assert pressures_blind(rows) == ["pressure blind: nothing is known of prometheus: 显存: refused"]
+
+
+def test_what_is_not_written_is_said_once_however_many_workers_cannot_write_it() -> None:
+    rows = [
+        {"what": "ledger", "worker": 1, "since": AT + 1, "why": "磁盘满了"},
+        {"what": "ledger", "worker": 0, "since": AT, "why": "磁盘满了"},
+        {"what": "trace", "worker": 0, "since": AT, "why": "磁盘满了"},
+    ]
+    assert not_written(rows) == [f"ledger, since {CLOCK}: 磁盘满了", f"trace, since {CLOCK}: 磁盘满了"]
 
 
 PLUGIN = """

@@ -215,7 +215,12 @@ def test_a_system_prompt_is_never_the_material() -> None:
             "leaves no room to read it in pieces: of a window of 1024 tokens, 200 are for the answer, 64 for notes, 1000 for the",
             id="the instructions do not fit",
         ),
-        pytest.param(chat(("user", "word " * 4000)), {"pieces": 3}, "pieces of", id="too many pieces"),
+        pytest.param(
+            chat(("user", "word " * 4000)),
+            {"pieces": 3},
+            r"the route reads 3 at the most \(`context.pieces`\)",
+            id="too many pieces",
+        ),
         pytest.param(chat(("user", "word " * 4000)), {"window": 256, "headroom": 0}, "leaves no room", id="no window"),
         pytest.param(chat(("system", "s" * 9000)), {}, "has no text to read in pieces", id="nothing to read"),
     ],

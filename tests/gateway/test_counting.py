@@ -17,6 +17,7 @@ from sits.inner.ask import Ask
 from sits.inner.estimate import fewest_tokens, text_tokens
 from sits.resources.context import ContextSpec, ServiceSpec, StageSpec, TokenizerSpec
 from sits.resources.kinds import Metadata, Model, ModelSpec
+from sits.resources.local import LocalSpec
 from sits.routing.context import Verdict
 from sits.routing.target import Target
 from sits.state.tokens import Count
@@ -54,6 +55,15 @@ def judged(fitness: Fitness, tokens: Counted, body: bytes, *targets: Target, hea
 
 def verdicts(found: Judged) -> dict[str, str]:
     return {name: one.verdict.value for name, one in found.fits.items()}
+
+
+def test_a_local_model_has_the_room_that_it_is_given_here_whatever_its_weights_could() -> None:
+    local = LocalSpec(source="file:/m.gguf", context=512)
+    windows = [ModelSpec("local", local=local, context_window=window).window for window in (None, 400, 512, 8192)]
+    assert windows == [None, 400, 512, 512]
+    one = target("m", 8192)
+    one = replace(one, model=Model(one.model.metadata, ModelSpec("local", local=local, context_window=8192)))
+    assert Fitness([one]).rows["m"].window == 512
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from sits.engines.scripted import AGAIN, READ, ScriptedServer
-from sits.gateway.crew import MOST_VERSIONS, Figures, Versions, clear
+from sits.gateway.crew import MOST_VERSIONS, Figures, Told, Versions, clear
 from sits.observe.exposition import merge
 from sits.observe.metrics import Registry
 from sits.observe.process import ProcessFigures
@@ -289,12 +289,27 @@ def test_versions_of_long_ago_are_forgotten_by_all_alike(tmp_path: pathlib.Path)
     assert [one(digest(100)), other(digest(100))] == [101, 101]
 
 
+def test_what_all_workers_see_is_told_by_the_first_and_again_when_it_comes_again(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run" / "told-1"
+    one, other = Told(path), Told(path)
+    assert [one.first("错"), other.first("错"), one.first("错"), Told(path).first("错")] == [True, False, False, False]
+    assert [other.first("worse"), one.first("worse"), one.first("错"), other.first("错")] == [True, False, True, False]
+    assert [Told().first("错"), Told().first("错")] == [True, True], "who is alone tells all"
+
+
+def test_where_nobody_can_agree_who_tells_each_does(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "run").write_text("a file stands where the folder should be")
+    path = tmp_path / "run" / "told-1"
+    assert [Told(path).first("错"), Told(path).first("错")] == [True, True]
+
+
 def test_a_start_removes_what_is_left_of_gateways_that_are_gone_and_nothing_else(tmp_path: pathlib.Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     ours, living = os.getpid(), os.getppid()
     kept = [f"figures-{living}-0.1", f"versions-{living}", "worker-1.sock", "figures-", "figures-of-somebody"]
     left = [f"figures-{ours}-0.0", f"figures-{ours}-0.1", f"versions-{ours}", f"figures-{gone.pid}-3.1", f"versions-{gone.pid}"]
+    left += [f"told-{ours}", f"told-{gone.pid}"]
     for name in [*kept, *left]:
         (tmp_path / name).write_bytes(b"x")
     clear(tmp_path, ours)
@@ -335,6 +350,12 @@ def both(page: Page) -> bool:
     return page["sits_workers", ()] == 2
 
 
+async def both_refused(sits: Sits) -> None:
+    async with asyncio.timeout(30):
+        while read(await page(sits), "counter")["sits_config_rejected_total", ()] < 2:
+            continue  # Whichever worker answers asks the other: no answer comes at once.
+
+
 def gone(sits: Sits, pid: int) -> bool:
     return not sits.lives(pid)
 
@@ -350,6 +371,10 @@ async def test_over_the_deaths_of_workers_no_counter_falls_and_versions_agree(tm
         Sits(tmp_path, model("one", server.url), workers=2) as sits,
     ):
         before = await never_falling(sits, {}, both)
+        write(tmp_path, model("one", server.url), settings(), {"kind": "Nothing"})
+        await both_refused(sits)
+        await sits.logged("the configuration was refused")  # a thread writes the log, a little later
+        assert sits.log.count("the configuration was refused") == 1, "both refused it, and one of them said so"
         for turn in range(2, 5):
             write(tmp_path, model("one", server.url, version=str(turn)), settings())
             await never_falling(sits, before, in_force(turn))

@@ -328,6 +328,49 @@ async def test_declared_schemas_hold_for_requests_and_answers(tmp_path: pathlib.
 
 
 @inside_loop
+async def test_what_was_asked_and_answered_is_in_no_message_of_a_broken_schema(tmp_path: pathlib.Path) -> None:
+    wire, said = WIRES["chat", "openai"], "合同的内容 " * 2000
+    none = {"properties": {"choices": {"maxItems": 0}, "messages": {"maxItems": 0}}}
+    async with (
+        ScriptedServer([READ, wire.answers(said), AGAIN]) as server,
+        Gateway(tmp_path, model("strict", server.url, inputSchema=none), model("liar", server.url, outputSchema=none)) as gateway,
+    ):
+        strict = await gateway.ask(PATHS["chat"], request("chat", "strict", messages=[{"role": "user", "content": said}]))
+        liar = await gateway.ask(PATHS["chat"], request("chat", "liar"))
+        attempts = gateway.record(liar).attempts
+    broken = "the answer of liar breaks its declared output schema: choices: it breaks maxItems 0"
+    assert strict.json["error"]["message"] == "strict does not take this request: messages: it breaks maxItems 0"
+    assert (liar.json["error"]["message"], [one.why for one in attempts]) == (broken, [broken])
+
+
+@inside_loop
+async def test_a_message_as_long_as_a_book_is_told_in_short_and_no_half_of_a_secret_in_it(tmp_path: pathlib.Path) -> None:
+    told = "x" * 1980 + " Bearer abcdefghijklmnopqrstuvwxyz " + "y" * 50_000
+    error = json.dumps({"error": {"message": told, "code": "z" * 50_000}}).encode()
+    async with (
+        ScriptedServer([READ, answer(400, error), AGAIN]) as rejecting,
+        ScriptedServer([READ, answer(500, error), AGAIN]) as failing,
+        ScriptedServer([READ, WIRES["chat", "openai"].answers("好"), AGAIN]) as second,
+        Gateway(
+            tmp_path,
+            model("rejecting", rejecting.url),
+            model("failing", failing.url),
+            model("well", second.url),
+            route("r", "failing", fallbacks=("well",)),
+        ) as gateway,
+    ):
+        rejected = await gateway.ask(PATHS["chat"], request("chat", "rejecting"))
+        rescued = await gateway.ask(PATHS["chat"], request("chat", "r"))
+        kept = [one.why for asking in (rejected, rescued) for one in gateway.record(asking).attempts]
+    short = "x" * 1980 + " Bearer [redacted] "[:19] + "…"
+    assert (rejected.status, rejected.json["error"]["message"]) == (400, short)
+    assert rejected.json["error"]["code"] == "z" * 199 + "…"
+    assert kept[0] == short
+    assert [len(why) for why in kept] == [2000, 2000, 0]
+    assert "abc" not in "".join(kept)
+
+
+@inside_loop
 async def test_an_unreachable_or_unusable_target_is_only_its_own_loss(tmp_path: pathlib.Path) -> None:
     wire = WIRES["chat", "openai"]
     async with ScriptedServer([READ]) as gone:

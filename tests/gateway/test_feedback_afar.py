@@ -465,7 +465,7 @@ async def test_two_gateways_on_one_bus_take_each_others_feedback_until_one_is_ki
             asking = await two.ask(f"/v1/admin/records/{request_id}", None, bearer("boss"), method="GET")
             assert (asking.status, asking.json["route"]) == (200, "r")
             assert asking.json["explanation"].startswith(request_id)
-            await one.node.routing.reporting.aclose()  # it says nothing any more, as if it were killed
+            await one.node.routing.reporting._carrier.aclose()  # it says nothing any more, as if it were killed
             given = await two.ask("/v1/feedback", {"request_id": request_id, "thumbs": "up"}, bearer("me"))
             assert (given.status, given.code, given.headers["retry-after"]) == (503, "state_unavailable", "1")
             two.node.routing.reporting.tick(two.node.loop.time() + 1e6 + PATIENCE)

@@ -68,6 +68,35 @@ async def test_who_has_more_room_is_asked_first_where_only_an_estimate_speaks(tm
             assert targets == [("small", ""), ("big", "is asked lat"), ("big", "has no room:")]
 
 
+@pytest.mark.parametrize(
+    ("operation", "field"),
+    [("chat", "max_tokens"), ("chat", "max_completion_tokens"), ("responses", "max_output_tokens"), ("messages", "max_tokens")],
+)
+@inside_loop
+async def test_who_has_room_for_all_of_the_answer_is_asked_first_and_the_others_after_it(
+    tmp_path: pathlib.Path, operation: str, field: str
+) -> None:
+    wire = WIRES[operation, "openai"]
+    async with ScriptedServer([READ, wire.answers("好"), AGAIN]) as server, ScriptedServer([READ, answer(500), AGAIN]) as bad:
+        small = model("small", server.url, contextWindow=1000, tokenizer=UNCOUNTED)
+        big = model("big", server.url, contextWindow=9000, tokenizer=UNCOUNTED)
+        broken = model("broken", bad.url, contextWindow=9000, tokenizer=UNCOUNTED)
+        routes = [route("r", ("small", 1.0), ("big", 0.0)), route("hope", ("small", 1.0), ("broken", 0.0))]
+        async with Gateway(tmp_path, small, big, broken, *routes) as gateway:
+            found = []
+            for name, limit in (("r", 900), ("r", 1000), ("r", 9000), ("hope", 1000)):
+                asked = await gateway.ask(PATHS[operation], {**long(operation, "hi"), "model": name, field: limit})
+                record = gateway.record(asked)
+                found.append((asked.status, [one.target for one in record.attempts], [why for _, why in record.filtered]))
+            why = ["is asked later: an answer of 1000 tokens is allowed, in a window of 1000"]
+            assert found == [
+                (200, ["small"], []),
+                (200, ["big"], why),
+                (200, ["small"], []),  # Nobody has room for it.
+                (200, ["broken", "small"], why),
+            ]
+
+
 @inside_loop
 async def test_a_tokenizer_has_been_read_before_anybody_asks(tmp_path: pathlib.Path) -> None:
     one = model("one", "http://127.0.0.1:9", contextWindow=300, tokenizer=counted())

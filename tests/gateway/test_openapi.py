@@ -25,12 +25,12 @@ from sits.gateway.facts import ADAPTER, REGION, SESSION
 from sits.gateway.grounding import DOMAIN as CACHED_DOMAIN
 from sits.gateway.grounding import SOURCES
 from sits.gateway.grounding import TIME as CACHED_TIME
+from sits.gateway.intent_classifier import HEADER as DOMAIN
 from sits.gateway.openapi import document, refusals
 from sits.gateway.openapi.asks import PASSED
 from sits.gateway.openapi.registration import snake
 from sits.gateway.registration import camel, model_of
 from sits.gateway.service import OPERATIONS
-from sits.gateway.understanding import HEADER as DOMAIN
 from sits.inner.ask import Operation
 from sits.inner.errors import CODES, Code, SitsError
 from sits.resilience.callback import FIELD as CALLBACK

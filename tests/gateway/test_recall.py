@@ -238,6 +238,7 @@ async def test_other_words_for_the_same_question_are_answered_and_other_question
         other = await gateway.ask(PATHS["chat"], question("How do I not reset my password?"))
         assert how(other) == "miss"
         wrong = await gateway.ask(PATHS["chat"], question("What is 2+2?"), {"x-sits-cache-threshold": "viel"})
+        assert wrong.json["error"]["param"] == "x-sits-cache-threshold"
         assert (wrong.status, wrong.code) == (400, "invalid_request")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import pathlib
 import signal
@@ -110,14 +111,26 @@ async def test_a_gateway_that_is_gone_is_forgotten_with_what_it_had(nats: NatsSe
             call = await one.begin(CHAT, request("chat", "r"))
             states = other.node.standing.states
             await eventually(lambda: sum(state.peers for state in states.values()) == 1, "the other counts it")
-            await one.node.routing.reporting.aclose()  # it says nothing any more, as if it were killed
-            assert all(state.journal is None for state in one.node.standing.states.values())
+            await one.node.routing.reporting._carrier.aclose()  # it says nothing any more, as if it were killed
             reporting = other.node.routing.reporting
             reporting.tick(other.node.loop.time() + 1e6 + PATIENCE)
             assert (peers(other), sum(state.of_service() for state in states.values())) == ([], 0)
             assert all(state.journal is None for state in states.values()), "who is alone writes nothing down"
             held.set()
             assert (await call.ended()).status == 200
+
+
+@inside_loop
+async def test_a_gateway_that_ends_says_so_and_is_forgotten_at_once_and_quietly(
+    nats: NatsServer, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    both = [model("a", "http://127.0.0.1:9"), model("b", "http://127.0.0.1:9"), route("r", "a", "b")]
+    async with two(nats, tmp_path, "ending", *both) as (one, other):
+        await one.node.routing.aclose()
+        await eventually(lambda: peers(other) == [], "it is forgotten", 2.0)
+        other.node.routing.reporting.tick(other.node.loop.time() + 1e6 + PATIENCE)
+    assert [said for said in caplog.messages if "has said nothing" in said] == []
 
 
 @inside_loop

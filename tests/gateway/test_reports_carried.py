@@ -113,7 +113,8 @@ class Carried:
     def say(self, report: bytes) -> None:
         self.said.append(report)
 
-    async def aclose(self) -> None:
+    async def aclose(self, last: bytes = b"") -> None:
+        self.last = last
         self.closing.set()
         await self.closed.wait()
 
@@ -153,6 +154,7 @@ def test_nothing_is_said_or_written_down_once_it_is_over() -> None:
         asyncio.get_running_loop().call_later(2 * EVERY, later.set)  # after every timer that there was
         await later.wait()
         assert len(told.carrier.said) == said
+        assert msgspec.msgpack.decode(told.carrier.last, type=Report).last, "but for the end itself"
         told.carrier.closed.set()
         await ending
 

@@ -39,7 +39,7 @@ WRONG: dict[str, tuple[str, list[str]]] = {
     ),
     "one in a list of matches": (
         RULE + "[{region: [eu]}, {domain: [code]}]\n",
-        ['20:41 spec.rules[0].match[1].domain[0]: no Domain "code"'],
+        ['20:41 spec.rules[0].match[1].domain[0]: no Domain "code"; there is legal'],
     ),
     "matches everything": (
         RULE + "{}\n",

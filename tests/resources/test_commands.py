@@ -101,7 +101,8 @@ def test_an_import_is_written_lists_what_is_left_and_overwrites_nothing(tmp_path
         [
             f"wrote {out}/models.yaml",
             "2 things to look at:",
-            f"{config}:1:15 model_list[0].model_name: a name may hold letters, digits and . _ : / @ -; it is \"model-0\" now",
+            f"{config}:1:15 model_list[0].model_name: a name may hold letters, digits and . _ : / @ -; it is \"model-0\" now; "
+            '"通义" can be no alias either, and is not answered: have clients ask for "model-0"',
             f"{config}:1:69 model_list[0].litellm_params.seed: not carried over; send it with the request",
         ],
     )  # fmt: skip

@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         "  defaultBackend:\n    name: gpt5\n  fallback:\n    backends:\n      - nobody\n",
         [
             'r.yaml:8:11 spec.defaultBackend.name: no Model "gpt5"; did you mean "gpt4"?',
-            'r.yaml:11:9 spec.fallback.backends[0]: no Model "nobody"',
+            'r.yaml:11:9 spec.fallback.backends[0]: no Model "nobody"; there are gpt4, claude, llama, mistral',
         ],
     ),
     "a figure out of range, where it was written": (

@@ -64,7 +64,7 @@ TOGETHER: dict[str, tuple[str, list[str]]] = {
             "m.yaml:9:13 spec.endpoint: ends in /v1, which is added for each request; write http://h",
             'm.yaml:10:11 spec.region: must be text, not a number (7); put it in quotes: "7"',
             "m.yaml:11:13 spec.headers.Host: is written by the gateway itself; remove it",
-            'm.yaml:12:25 spec.semantics.intents[0]: no Domain "e"',
+            'm.yaml:12:25 spec.semantics.intents[0]: no Domain "e"; there is d',
             'm.yaml:12:50 spec.semantics.grounding.scopes[0]: "a,b" is nothing that a request can name: '
             "its scopes are separated by commas; write each scope by itself, without blanks around it",
         ],

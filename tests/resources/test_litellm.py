@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from sits.resources.kinds import Model
+from sits.resources.kinds import Model, Route
 from sits.resources.litellm import Imported, files, import_config
 from sits.resources.plain import plain
 from sits.resources.problem import ConfigError
@@ -266,6 +267,29 @@ ROUTES = {
 @pytest.mark.parametrize(("config", "expected"), [pytest.param(*row, id=name) for name, row in ROUTES.items()])
 def test_groups_become_routes(tmp_path: pathlib.Path, config: dict[str, object], expected: dict[str, object]) -> None:
     assert routes_of(tmp_path, config) == expected
+
+
+LONG = "a" * 195
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "aliases", "said"),
+    [
+        pytest.param("通义", "model-0", None, 'no alias either, and is not answered: have clients ask for "model-0"',
+                     id="a name that no resource may have"),
+        pytest.param(LONG, LONG[:190], [LONG], "stays an alias of it", id="one that is only cut"),
+    ],
+)  # fmt: skip
+def test_who_asks_for_a_name_that_is_another_now_is_answered_where_that_can_be_and_else_it_is_told(
+    tmp_path: pathlib.Path, old: str, new: str, aliases: list[str] | None, said: str
+) -> None:
+    config = {"model_list": [entry(old, "ollama/x")]}
+    found = imported(tmp_path, json.dumps(config, ensure_ascii=False))
+    routes = {one.metadata.name: one.spec.aliases for one in found.resources if isinstance(one, Route)}
+    assert [one.metadata.name for one in found.resources if isinstance(one, Model)] == [new]
+    assert routes == ({} if aliases is None else {new: aliases})
+    (note,) = found.notes
+    assert note.hint.endswith(said)
 
 
 LEFT = {

@@ -38,6 +38,19 @@ TEXTS = {
     "open bracket": ("a: [1, 2", ["m.yaml:1:9 a list or mapping in brackets is not closed; check commas and brackets"]),
     "colon in text": ("a: b: c", ["m.yaml:1:5 a `:` where no key can be; put the text in quotes, or check the indentation"]),
     "open quotes": ("a: 'b\n", ["m.yaml:2:1 the file ends inside quotes; close them"]),
+    "full-width colon": ("# 注释：在此\nkind： Route\nmetadata: {name: r}\nspec: {}", [
+        "m.yaml:2:5 the full-width `：` is text, not punctuation of YAML; write `: `"]),
+    "full-width comma in brackets, below Chinese text": ("a: 你好，世界：“好”\nb: [{model: m1，weight: 3}]", [
+        "m.yaml:2:15 the full-width `，` is text, not punctuation of YAML; write `, `"]),
+    "full-width brackets": ("a: 1\nb: 【{c: d}】", [
+        "m.yaml:2:4 the full-width `【` is text, not punctuation of YAML; write `[`; 1 more near it too"]),
+    "full-width quotes": ("a: “b: c”", [
+        "m.yaml:1:4 the full-width `“` is text, not punctuation of YAML; write `\"`; 1 more near it too"]),
+    "full-width comma that is not to blame": ("a: 你好，世界\nb: 'c：d' # ：\ne: [1, 2", [
+        "m.yaml:3:9 a list or mapping in brackets is not closed; check commas and brackets"]),
+    "full-width colon where YAML sees text": ("kind：Route", [
+        "m.yaml:1:1 not a resource: a mapping with `kind`, `metadata` and `spec` should be here; "
+        "the full-width `：` is text, not punctuation of YAML: write `: `"]),
     "control character": ("a: b\nc: \x01", [
         "m.yaml:2:4 a control character stands here; remove it, or escape it in double quotes"]),
     "key twice": ("kind: Model\nkind: Key", [
@@ -96,6 +109,17 @@ SHAPES = {
         'm.yaml:6:11 spec.region: must be text, not a number (7); put it in quotes: "7"',
         "m.yaml:7:18 spec.contextWindow: 0 is out of range; give a whole number of at least 1 and of at most 1000000000000000",
         "m.yaml:8:9 spec.cost: must be a mapping, not a number (3)"]),
+    "full-width colon in a key": (MODEL + "  cost: {input： 3}", [
+        'm.yaml:6:10 spec.cost["input： 3"]: unknown key; the full-width `：` is text, not punctuation of YAML: write `: `']),
+    "full-width space before a key": (MODEL + "\u3000region: a", [
+        'm.yaml:6:1 ["\N{REPLACEMENT CHARACTER}region"]: unknown key; '
+        "the full-width space (U+3000) is text, not punctuation of YAML: write ` `"]),
+    "a key of somewhere below": (MODEL + "  total: 5\n", ["m.yaml:6:3 spec.total: unknown key; it belongs under `deadlines`"]),
+    "a key of another place": (MODEL + "  deadlines: {verify: false}\n", [
+        "m.yaml:6:15 spec.deadlines.verify: unknown key; it belongs at `spec.tls.verify`"]),
+    "a key of another kind": (MODEL + "  deadlines: {onBrokenStream: false}\n", [
+        "m.yaml:6:15 spec.deadlines.onBrokenStream: unknown key; there is `spec.onBrokenStream` of Route; "
+        "known here: connect, headers, firstToken, idle, total"]),
     "no backends": (MODEL + ROUTE + "backends: []", ["m.yaml:10:13 spec.backends: the list is empty; give at least 1"]),
     "empty spec": ("kind: Model\nmetadata: {name: a}\nspec:", ["m.yaml:3:6 spec: must be a mapping, not nothing"]),
 }  # fmt: skip
@@ -168,6 +192,20 @@ RULES = {
 RELATIONS = {
     "no such model": (MODEL.replace("name: a", "name: llama") + ROUTE + "backends: [{model: lama}]", [
         'm.yaml:10:22 spec.backends[0].model: no Model "lama"; did you mean "llama"?']),
+    "no such model, and none near": ("".join(MODEL.replace("name: a", f"name: m{n}") + "---\n" for n in range(1, 11)) + ROUTE[4:]
+        + "backends: [{model: x9}]", [
+        'm.yaml:64:22 spec.backends[0].model: no Model "x9"; there are m1, m2, m3, m4, m5, m6, m7, m8 and 2 more']),
+    "no such model, and no other": (ROUTE + "backends: [{model: x9}]", [
+        'm.yaml:5:22 spec.backends[0].model: no Model "x9"; none is declared: write a resource of `kind: Model`']),
+    "no such domain, and no other": (MODEL + "  semantics: {intents: [legal]}", [
+        'm.yaml:6:25 spec.semantics.intents[0]: no Domain "legal"; none is declared: write a resource of `kind: Domain`, '
+        "or begin with those of `sits domains export FOLDER`"]),
+    "a model that is none of the route, once": (MODEL + ROUTE + "backends: [{model: a}]\n"
+        "  complexity: {tiers: {tiny: {models: [m9]}, heavy: {models: [a]}}}", [
+        'm.yaml:11:40 spec.complexity.tiers.tiny.models[0]: "m9" is not a model of this route; there is a']),
+    "a tier of a route by labels": (MODEL + ROUTE + "backends: [{select: {engine: vllm}}]\n"
+        "  complexity: {tiers: {tiny: {models: [m9]}, heavy: {models: [a]}}}", [
+        'm.yaml:11:40 spec.complexity.tiers.tiny.models[0]: no Model "m9"; there is a']),
     "a route as target": (MODEL + ROUTE + "backends: [{model: a}]\n  fallbacks: [r]", [
         'm.yaml:11:15 spec.fallbacks[0]: "r" is a Route; a route names models only']),
     "twice": (MODEL + "---\n" + MODEL, [
@@ -365,6 +403,12 @@ NEAR = {
     "case": ("Claude", ["gpt-4o", "claude"], "claude"),
     "snake": ("first_token", ["firstToken", "total"], "firstToken"),
     "far": ("xyz", ["gpt-4o"], None),
+    "letters of another in the same order": ("deadlines", ["aliases"], None),
+    "three of five letters": ("total", ["local"], None),
+    "two letters swapped": ("leagl", ["legal", "legs"], "legal"),
+    "the beginning": ("upstream", ["upstreamModel"], "upstreamModel"),
+    "the end": ("gpt-4o-mini", ["openai/gpt-4o-mini"], "openai/gpt-4o-mini"),
+    "the nearest that is near": ("headlines", ["deadlines", "lines"], "deadlines"),
     "Chinese": ("通义千文", ["通义千问", "文心"], "通义千问"),
     "none": ("a", [], None),
 }

@@ -124,6 +124,10 @@ POINTLESS = {
     "intents that are none": (MODEL + "  semantics: {intents: []}\n", [
         "m.yaml:6:15 spec.semantics.intents: is empty, and so no clause: requests of any domain are let pass; "
         "name Domains, or remove it"]),
+    "a window that is larger than the room of a local model": (
+        HERE.replace("spec: {", "spec: {contextWindow: 8192, "), [
+        "m.yaml:3:23 spec.contextWindow: 8192 tokens are more than there is room for here: the 4096 of local.context count; "
+        "write 4096, or give more local.context"]),
     "a preference for nobody": (domain("a", "[x, y, z, w]", ", prefers: {}"), [
         "m.yaml:4:32 spec.prefers: prefers nobody; name models or labels, or remove it"]),
     "a language that is none": (domain("a", "{klingon: [x, y, z, w]}"), [

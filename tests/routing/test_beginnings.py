@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sits.routing.beginnings import EDGES, SHORTEST, Beginnings, Reading, beginnings
+from sits.routing.beginnings import EDGES, MOST_BITS, SHORTEST, Beginnings, Reading, beginnings
 
 
 def test_a_digest_stands_for_all_bytes_up_to_its_edge() -> None:
@@ -125,3 +125,29 @@ def _alike(one: bytes, other: bytes) -> int:
 def test_what_is_told_is_said_again() -> None:
     told = Reading(1000, told={"b": 512.0})
     assert (told.size, told.warm(["a", "b"]), told.sent("b"), told.sent("a")) == (1000.0, [0.0, 512.0], 512.0, 0.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(before=st.integers(MOST_BITS - 6, MOST_BITS), names=st.lists(st.sampled_from("abcdefgh"), max_size=12))
+def test_bits_of_a_list_are_all_different_also_where_the_memory_begins_anew(before: int, names: list[str]) -> None:
+    memory = Beginnings()
+    memory.bits([f"gone-{number}" for number in range(before)])
+    bits = memory.bits(names)
+    assert len(set(bits)) == len(set(names))
+    assert memory.generation == (1 if before + len(set(names)) > MOST_BITS and names else 0)
+    assert [memory.told(name) for name in names] == bits
+
+
+def test_more_names_at_once_than_a_memory_tells_apart_are_told_apart() -> None:
+    memory = Beginnings()
+    names = [f"m{number}" for number in range(MOST_BITS + 5)]
+    assert len(set(memory.bits(names))) == len(names)
+
+
+def test_who_is_only_looked_at_is_not_one_that_is_told_apart() -> None:
+    memory = Beginnings()
+    found = memory.of(LONG)
+    assert found is not None
+    found.sent("a")
+    assert found.warm([f"m{number}" for number in range(MOST_BITS)] + ["a"])[-1] > 0.0
+    assert (memory.generation, memory.told("m0")) == (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -208,6 +209,34 @@ def test_targets_that_are_not_known_here_change_nothing_and_are_counted_once_the
     assert added.peers == 0
     other.peers.recount()
     assert (added.peers, added.elsewhere) == (1, 1)
+
+
+def test_one_that_says_that_it_ends_is_forgotten_at_once_and_for_good() -> None:
+    one, other = Process("one"), Process("other")
+    other.states["a"].started(1.0)
+    other.tell(one)
+    assert (len(one.peers), one.states["a"].peers) == (1, 1)
+    assert one.peers.hear(other.journal.farewell(), 1.1)
+    assert (len(one.peers), one.states["a"].peers, one.peers.lost) == (0, 0, 0)
+    assert one.peers.forget_silent(1.1 + 2 * PATIENCE) == []
+    assert not one.peers.hear(Report("other", 1, True, {"a": 1}), 1.2), "one that comes late"
+    assert (len(one.peers), one.states["a"].peers) == (0, 0)
+
+
+def test_gateways_of_another_version_read_each_others_farewells() -> None:
+    class Before(msgspec.Struct, frozen=True, array_like=True):
+        who: str
+        number: int
+        whole: bool
+        loads: dict[str, int]
+        spoke: list[Any] = []
+        ended: list[Any] = []
+        read: list[Any] = []
+        more: bytes = b""
+
+    said = msgspec.msgpack.encode(Process("one").journal.farewell())
+    assert msgspec.msgpack.decode(said, type=Before) == Before("one", 1, True, {})
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(Before("one", 1, True, {})), type=Report).last is False
 
 
 def test_more_than_enough_others_are_not_listened_to() -> None:

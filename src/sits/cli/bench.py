@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from sits.bench.page import number, write
 @click.command()
 @click.argument("name", required=False)
 @click.option("--list", "as_list", is_flag=True, help="Print the benches there are.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each figure.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each figure; with --list, for each bench.")
 @click.option("--quick", is_flag=True, help="Short rounds that prove the harness; not for quoting.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Write the bench's page into this folder.")
 @click.option("--only", multiple=True, help="A part to run (for gateway: one of the gateways); may be repeated.")
@@ -45,7 +46,8 @@ def bench(
     """
     if as_list:
         for key, row in BENCHES.items():
-            click.echo(f"{key:<12} {row.summary}")
+            about = {"name": key, "summary": row.summary}
+            click.echo(json.dumps(about, ensure_ascii=False) if as_json else f"{key:<12} {row.summary}")
         return
     if name is None:
         raise click.UsageError("which one? `sits bench --list` names them")

@@ -13,6 +13,7 @@ import msgspec
 from sits.chaos.figures import understood
 from sits.chaos.report import Report, exit_code, page, told
 from sits.chaos.runner import run as run_experiment
+from sits.cli.service import sendable
 from sits.cli.validate import line
 from sits.resources.checks_experiments import EXPERIMENT_RULES
 from sits.resources.experiments import Experiment
@@ -55,6 +56,7 @@ def run(
     Exit code 0: every verdict holds. 1: one does not. 2: a file cannot be run. 3: none fails, but one was aborted or could not
     be tried here.
     """
+    key = sendable(key) if key is not None else None
     experiments = _read(path, only, outside=url is not None)
     reports = []
     for experiment in experiments:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from sits.cli.service import Service, service_options
+from sits.cli.utf8 import NotUtf8, piped_in, stray
 
 Turn = dict[str, str]
 
@@ -66,7 +67,7 @@ def chat(
         click.secho(f"talking to {model} at {service.url}; Ctrl-C stops an answer, Ctrl-D ends", dim=True)
         _talk(service, body, turns)
         return
-    asked = " ".join(message) or sys.stdin.read()
+    asked = " ".join(message) or piped_in()
     if not asked.strip():
         raise click.UsageError("there is nothing to ask: give a MESSAGE")
     turns.append({"role": "user", "content": asked})
@@ -90,6 +91,9 @@ def _talk(service: Service, body: dict[str, Any], turns: list[Turn]) -> None:
         except click.Abort:
             click.echo()
             return
+        if (byte := stray(asked)) is not None:
+            NotUtf8("what was typed", byte).show()
+            continue
         turns.append({"role": "user", "content": asked})
         answer = Answer(service, body)
         try:

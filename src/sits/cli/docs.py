@@ -91,9 +91,24 @@ def _errors() -> Iterator[str]:
         yield f"| {remedy.value} | {REMEDIES[remedy]} |"
 
 
+COMMON_RULES = (
+    "What holds for all of them:",
+    "",
+    "- Exit code 0: done, and all is well. 1: it could not be done, or something is not as it should be. 2: it was asked for",
+    "  wrongly, or could not begin. What more a command means by its exit code, it says below.",
+    "- Results go to standard output; progress, warnings and errors go to standard error, as text.",
+    "- With `--json` standard output holds JSON and nothing else: what was found, be that good or bad. Where there is nothing to",
+    "  tell of, because a file cannot be read or nobody answers, it is empty, standard error says why, and the exit code is not",
+    "  0: so a script looks at the exit code first, and reads an error from standard error.",
+    "  (`sitsctl ledger export`, whose output is the file, puts its JSON on standard error.)",
+    "- Arguments, settings in the environment and what is piped in are UTF-8; anything else is refused with exit code 2.",
+)
+"""Of every command."""
+
+
 def cli_page() -> str:
     """The text of `docs/cli.md`."""
-    lines = ["# Commands", "", "Made from the commands themselves; do not edit by hand (`sits docs`)."]
+    lines = ["# Commands", "", "Made from the commands themselves; do not edit by hand (`sits docs`).", "", *COMMON_RULES]
     for name, command in (("sits", sits.main), ("sitsctl", sitsctl.main)):
         lines += _command(command, name, None)
     return "\n".join(lines) + "\n"

@@ -57,7 +57,13 @@ PORTS = (
         "`bus` in Settings",
         (
             Adapter("local", "bus/memory", "`local`", note="the default, and the fake; `bus/faulty.py` loses and reorders"),
-            Adapter("nats", "bus/nats", "`nats://[user:password@]host:port[,host:port]`, `tls://...`", "distributed"),
+            Adapter(
+                "nats",
+                "bus/nats",
+                "`nats://[user:password@]host:port[,host:port]`, `tls://...`",
+                "distributed",
+                "2.11 or newer, with JetStream: `nats-server -js`",
+            ),
             Adapter("kafka", "bus/kafka", "`kafka://host:port[,host:port]`", "distributed"),
         ),
     ),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 
 import click
+
+from sits.cli.utf8 import refuse_other
 
 
 class LazyGroup(click.Group):
@@ -14,6 +17,11 @@ class LazyGroup(click.Group):
     def __init__(self, *args: object, rows: Mapping[str, tuple[str, str]], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self._rows = rows
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Raises NotUtf8 for what no command could do anything with."""
+        refuse_other(args, os.environ)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands, *self._rows]

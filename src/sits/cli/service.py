@@ -22,12 +22,12 @@ class Service:
     """Where the gateway is and with which key it is asked."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        """Raises `click.BadParameter` when `url` is no HTTP address."""
+        """Raises `click.BadParameter` when `url` is no HTTP address, or `key` cannot stand in a header."""
         try:
             self.url = gateway_url(url)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--url") from error
-        self._key = key
+        self._key = sendable(key) if key is not None else None
         # A proxy that the environment names cannot reach what listens on this machine only.
         here = loopback(urllib.parse.urlsplit(self.url).hostname or "")
         self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if here else []))
@@ -89,6 +89,23 @@ class Service:
 
     def _stranger(self) -> str:
         return f"what answers at {self.url} does not speak like a SITS gateway; is the address right?"
+
+
+def sendable(key: str) -> str:
+    """The key: visible ASCII, which is all that a bearer token may be (RFC 6750, 2.1), and more.
+
+    Raises:
+        click.BadParameter: it cannot stand in a header.
+    """
+    for number, character in enumerate(key, 1):
+        if not "!" <= character <= "~":
+            what = _UNSEEN.get(character) or ("not ASCII" if character > "\x7f" else "a control character")
+            said = f"the key cannot stand in a header: its character {number} of {len(key)} is {what}"
+            raise click.BadParameter(said, param_hint="--key or SITS_API_KEY")
+    return key
+
+
+_UNSEEN = {"\n": "a line feed", "\r": "a carriage return", "\t": "a tab", " ": "a space"}
 
 
 def quoted(name: str) -> str:

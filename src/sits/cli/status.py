@@ -21,7 +21,7 @@ Rows = Sequence[Mapping[str, Any]]
 @service_options
 def status(as_json: bool, config_only: bool, url: str, key: str | None) -> None:
     """Which configuration is in force, what was refused, how the models are. Exit code 0: all is well; 1: a change was refused;
-    3: a model, a plugin, a policy, a route or the cluster is not well, as its line says."""
+    3: a model, a plugin, a policy, a route or the cluster is not well, or something is not written, as its line says."""
     service = Service(url, key)
     found = service.ask("GET", "/v1/admin/status")
     config = found["config"]
@@ -38,6 +38,7 @@ def status(as_json: bool, config_only: bool, url: str, key: str | None) -> None:
         if found["intent"]["unwell"]:
             others.append(f"intent: requests are not read as is declared: {found['intent']['unwell']}")
         others += pressures_blind(found["pressures"]["data"])
+        others += not_written(found["storage"])
         found["unwell"] = {"models": unwell, "others": others}
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False))
@@ -73,6 +74,14 @@ def pressures_blind(rows: Rows) -> list[str]:
     seen = {row["name"] for row in rows if row["value"] is not None}
     blind = {row["name"]: row for row in rows if row["name"] not in seen and row["trouble"]}
     return [f"pressure {name}: nothing is known of {row['metric']}: {row['trouble']}" for name, row in blind.items()]
+
+
+def not_written(rows: Rows) -> list[str]:
+    """What does not reach its disk or server, a line each, however many workers say so."""
+    said: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        said.setdefault((row["what"], row["why"]), []).append(row)
+    return [f"{what}, since {_clock(min(row['since'] for row in found))}: {why}" for (what, why), found in said.items()]
 
 
 def _unusable(model: Mapping[str, Any]) -> Iterator[str]:

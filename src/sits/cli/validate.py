@@ -30,7 +30,7 @@ def validate(path: pathlib.Path, as_json: bool, no_secrets: bool, no_plugins: bo
     snapshot: Snapshot | None = None
     problems: tuple[Problem, ...] = ()
     try:
-        snapshot = compile_reading(reading, 1, secrets=not no_secrets, judge=_uses)
+        snapshot = compile_reading(reading, 1, secrets=not no_secrets, judge=uses)
         problems = tuple(folder_problems(reading)) or _of_plugins(path, snapshot, no_plugins)
         snapshot = None if problems else snapshot
     except ConfigError as error:
@@ -70,7 +70,7 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _uses(snapshot: Snapshot) -> Iterator[tuple[str, str, Fault]]:
+def uses(snapshot: Snapshot) -> Iterator[tuple[str, str, Fault]]:
     """What is wrong with the filters and scores that routes use, as far as that can be said without running a plugin."""
     return use_faults(snapshot, perhaps=True if installed() else None)
 

@@ -22,6 +22,7 @@ from sits.resources.kinds import Settings
 from sits.resources.problem import Fault, Problem
 from sits.resources.reading import Reading, read
 from sits.resources.snapshot import compile_reading
+from sits.resources.unread import judged
 
 SECONDS = 30.0
 """That loading and making all of them may take; a file is cut after 1 s."""
@@ -42,17 +43,20 @@ def installed() -> bool:
 
 def folder_problems(reading: Reading) -> Iterator[Problem]:
     """A plugin folder that is declared and is not there. A gateway starts without it, and has its plugins once it is."""
-    for one in reading.declared:
-        if not isinstance(one.resource, Settings) or one.resource.spec.plugins is None:
-            continue
-        where, hint = ("spec", "plugins"), "make it, name another one, or leave `plugins` out"
-        if not one.resource.spec.plugins.strip():
-            yield one.problem(Fault(where, "no folder is named", hint))
-            continue
-        here = one.anchored
-        assert isinstance(here, Settings)
-        if not os.path.isdir(here.spec.plugins or ""):
-            yield one.problem(Fault(where, f"no folder at {here.spec.plugins}", hint))
+    for one in (*reading.declared, *reading.partial):
+        if isinstance(one.resource, Settings):
+            yield from map(one.problem, judged(_folder(one.resource, one.folder)))
+
+
+def _folder(settings: Settings, base: pathlib.Path | None) -> Iterator[Fault]:
+    named = settings.spec.plugins
+    where, hint = ("spec", "plugins"), "make it, name another one, or leave `plugins` out"
+    if named is None:
+        return
+    if not named.strip():
+        yield Fault(where, "no folder is named", hint)
+    elif not os.path.isdir(folder := (base or pathlib.Path()) / named):
+        yield Fault(where, f"no folder at {folder}", hint)
 
 
 def use_problems(reading: Reading, faults: Iterable[tuple[str, str, Fault]]) -> list[Problem]:

@@ -25,6 +25,15 @@ class Deadlines(msgspec.Struct, frozen=True):
     first_token: float = 120.0
     idle: float = 60.0
     total: float = 600.0
+    declared: float = 0.0
+    """What was declared, where `total` is what is left of it; 0.0 where it is all of it."""
+    by: str = ""
+    """Whose `total` it is, where it is not the model's own alone."""
+
+    @property
+    def allowed(self) -> str:
+        """The total deadline as it was declared, and by whom."""
+        return f"{self.declared or self.total:g} s{f' ({self.by})' if self.by else ''}"
 
 
 class Outgoing(msgspec.Struct):

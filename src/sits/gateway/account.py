@@ -16,6 +16,7 @@ from sits.observe.anatomy import Anatomy, anatomy
 from sits.observe.catalogue import UNKNOWN
 from sits.observe.log import LineWriter
 from sits.observe.metrics import Registry
+from sits.observe.redact import LONGEST_MESSAGE
 from sits.resilience.attempts import Kind
 from sits.routing.scheduling.away import Away
 
@@ -136,9 +137,15 @@ def try_of(attempt: Attempt) -> observed.Attempt:
         (attempt.over_at - sent) * 1e3 if attempt.over_at else None,
         call.reused if call is not None else False,
         translation.pieces if translation is not None else 1 if attempt.body else 0,
-        error.message if error is not None else "",
+        _why(attempt, error.message) if error is not None else "",
         attempt.kind.value,
     )
+
+
+def _why(attempt: Attempt, message: str) -> str:
+    """Of a message as long as what a model has said, the beginning: records are many, and stay. All are redacted where they
+    leave; what is cut is redacted before."""
+    return message if len(message) <= LONGEST_MESSAGE else attempt.exchange.service.redactor.message(message)
 
 
 def usage_told(x: Exchange, last: Attempt | None) -> Usage | None:

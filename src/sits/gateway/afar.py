@@ -22,9 +22,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from sits.inner.ending import together
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus import Bus, Message, Subscription
+from sits.ports.ending import together
 from sits.routing.reports import LONGEST_WHO
 
 DEADLINE = 0.3

@@ -16,9 +16,9 @@ from typing import Any
 from sits.engines.base import Headers
 from sits.gateway.http.front import Front
 from sits.gateway.http.head import too_large
-from sits.gateway.http.refusal import refusal
+from sits.gateway.http.refusal import defected, refusal
 from sits.gateway.wire import Handler, Listener, Request, harmless
-from sits.inner.errors import Code, SitsError
+from sits.inner.errors import SitsError
 
 _log = logging.getLogger("sits.http")
 
@@ -96,12 +96,12 @@ class AsgiApp:
         try:
             self.front.handler(request, wire)
         except Exception:
-            _log.exception("the handler raised")
+            request_id = self.front.request_id(request.headers)
+            _log.exception("the handler raised", extra={"request_id": request_id})
             if wire.opened:
                 wire.abort()
-                return
-            error = SitsError(Code.INTERNAL, "a defect of the gateway; its log has the details")
-            wire.respond(error.status, *refusal(error, request.path, self.front.request_id(request.headers)))
+            else:
+                wire.respond(*defected(request.path, request_id))
 
     async def _body(self, receive: Receive, length: bytes) -> bytes | None:
         """The whole body; None when the client has gone.

@@ -131,8 +131,7 @@ async def _serve(
         _book(x, error, called)
         spine.refuse(x, error)
     except Exception:
-        _log.exception("a defect while asking a model", extra={"request_id": x.id})
-        spine.refuse(x, SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {x.id}"))
+        spine.fail(x, "a defect while asking a model")
     finally:
         if over is not None:
             over(x)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sits.dialects.halves import half
 from sits.dialects.intake import explain
 from sits.inner.errors import Code, SitsError
 from sits.resources.conform import faults
@@ -29,7 +30,7 @@ def body_of(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _refused(body, kind, error) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SitsError(Code.INVALID_REQUEST, f"the body is not JSON: {error}") from error
+        raise half(str(error), body) or SitsError(Code.INVALID_REQUEST, f"the body is not JSON: {error}") from error
 
 
 def _refused(body: bytes, kind: type[Any], error: msgspec.ValidationError) -> SitsError:

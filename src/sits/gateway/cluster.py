@@ -24,9 +24,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from blake3 import blake3
 
-from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus.base import ABSENT, LARGEST_PAYLOAD, Bus, Pair
+from sits.ports.ending import end
 from sits.resources.kinds import Model, Resource
 from sits.state.shelf import Kept
 

@@ -6,6 +6,7 @@
   written over in place with its length and CRC, because ext4 begins to write a file to the disk when it is renamed over another:
   5 us each time instead of 3 ms.
 - `figures-GATEWAY-crew.0` and `.1`: what the parent counts, in the same form: the deaths of workers (`sits.gateway.deaths`).
+- `told-GATEWAY`: a hash of what all workers see alike and one of them has told last, such as why files were refused.
 - `versions-GATEWAY`: the hash of each configuration, in the order in which a worker first had them. Its place is its version.
 
 GATEWAY is the process id of the parent. A gateway that starts removes what was left by those that are gone: counters begin anew,
@@ -15,13 +16,17 @@ as Prometheus expects of a process that was started again. No file is handed to 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import logging
 import os
 import pathlib
 import struct
+import time
 import zlib
 from collections.abc import Collection
 
+from sits.inner.stuck import Stuck, still
 from sits.observe.exposition import read
 from sits.observe.metrics import Registry
 
@@ -41,6 +46,11 @@ class Figures:
         self._turn = 0
         self._kept = b""
         self._trouble = _Trouble("figures cannot be kept, those since then die with this worker")
+
+    @property
+    def stuck(self) -> Stuck | None:
+        """Why figures are not kept."""
+        return self._trouble.stuck
 
     def keep(self, dump: bytes) -> None:
         """Have it outlive us; call this before anybody is told. Where that cannot be, the figures go on, and it is said once."""
@@ -126,27 +136,54 @@ class Versions:
             del self._known[next(iter(self._known))]
 
 
+class Told:
+    """Of what all workers that share `path` see alike, the first one who sees it tells; each tells where there is no path, or it
+    cannot be used: rather twice than never."""
+
+    def __init__(self, path: pathlib.Path | None = None) -> None:
+        self._path = path
+
+    def first(self, what: str) -> bool:
+        """Whether this is not what was told last; then it is from here on, and to be told by whoever asked."""
+        if self._path is None:
+            return True
+        digest = hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest().encode()
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)  # For some microseconds, whoever has it; a lock of the dead is nobody's.
+                if os.pread(file, len(digest), 0) == digest:
+                    return False
+                os.pwrite(file, digest, 0)
+            finally:
+                os.close(file)
+        except OSError as error:
+            _log.debug("%s: %s", self._path, error)
+        return True
+
+
 class _Trouble:
     """Says once that something goes wrong, and once that it is well again."""
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._there = False
+        self.stuck: Stuck | None = None
 
     def came(self, error: OSError) -> None:
-        if not self._there:
-            self._there = True
+        if self.stuck is None:
             _log.error("%s: %s", self._what, error)
+        self.stuck = still(self.stuck, f"{self._what}: {error}", time.time())
 
     def went(self) -> None:
-        if self._there:
-            self._there = False
+        if self.stuck is not None:
+            self.stuck = None
             _log.info("it is well again: %s", self._what)
 
 
 def clear(run: pathlib.Path, gateway: int) -> None:
     """Remove what gateways that are gone have left, and one that had the process id which `gateway` has now."""
-    for path in [*run.glob("figures-*"), *run.glob("versions-*")]:
+    for path in [*run.glob("figures-*"), *run.glob("versions-*"), *run.glob("told-*")]:
         pid = path.name.split("-")[1]
         if pid.isdecimal() and (int(pid) == gateway or not _lives(int(pid))):
             with contextlib.suppress(OSError):

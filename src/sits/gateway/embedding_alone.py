@@ -13,10 +13,10 @@ from sits.gateway.fleet import Fleet
 from sits.gateway.standing import Standing
 from sits.gateway.substituting import embedding_model
 from sits.gateway.table import Table
-from sits.inner.ending import end
 from sits.inner.sweep import Sweep
 from sits.inner.turn import Turn
 from sits.observe.metrics import Registry
+from sits.ports.ending import end
 from sits.resources.snapshot import Snapshot
 from sits.security.keys import Authenticator
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from sits.inner.ending import end
 from sits.inner.errors import SitsError
 from sits.ports.bus import Bus
+from sits.ports.ending import end
 from sits.resilience.colours import PLAIN, Tint, wrap
 
 SUBJECT = "events"

@@ -69,6 +69,7 @@ class Exchange:
         "_first_due",
         "_silent",
         "admitted",
+        "alone",
         "aside",
         "attempt",
         "attempts",
@@ -172,6 +173,8 @@ class Exchange:
         self.attempts: list[Attempt] = []
         self.conduct: Conduct | None = None
         """How the route deals with what goes wrong."""
+        self.alone = False
+        """Its client wants an answer of who is asked first, or none."""
         self.priority = P1
         """Its class of service, 0 to 2."""
         self.place: Place | None = None

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from sits.gateway.siblings import Siblings
-from sits.inner.ending import end, together
 from sits.inner.errors import SitsError
 from sits.ports.bus import Bus
+from sits.ports.ending import end, together
 
 TOPIC = "follow"
 """What a worker asks of another to hear all that it says from then on."""

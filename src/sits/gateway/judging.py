@@ -24,9 +24,9 @@ from sits.dialects.wanted import wanted
 from sits.gateway.asking import ask
 from sits.gateway.exchange import Exchange
 from sits.inner.ask import Operation
-from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
 from sits.inner.event import Usage
+from sits.ports.ending import end
 from sits.resilience.shadow import read
 from sits.resources.complexity import JudgeSpec
 from sits.routing.learning.learner import Decision

@@ -47,6 +47,6 @@ class Listing:
             "owned_by": "sits",
             "display_name": name,
             "capabilities": sorted(choice.common),
-            "context_window": first.model.spec.context_window if first is not None else None,
+            "context_window": first.model.spec.window if first is not None else None,
             "targets": [target.name for target in choice.targets],
         }

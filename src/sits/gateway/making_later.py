@@ -174,9 +174,7 @@ class Making:
         except SitsError as error:
             spine.refuse(x, error)
         except Exception:
-            _log.exception("a defect while making an answer later", extra={"request_id": x.id})
-            message = f"a defect of the gateway; its log has the details under request id {x.id}"
-            spine.refuse(x, SitsError(Code.INTERNAL, message))
+            spine.fail(x, "a defect while making an answer later")
         finally:
             if not x.wire.gone and isinstance(x.wire, Gathered):
                 x.wire.abort()  # Whoever was refused after he had gone has been told nothing.

@@ -12,6 +12,7 @@ from sits.gateway.opening import address_of
 from sits.gateway.recall import Caches
 from sits.gateway.table import Table
 from sits.inner.errors import SitsError
+from sits.inner.stuck import Stuck
 from sits.ports.store import Store
 from sits.ports.vectors import Vectors, open_vectors
 from sits.resources.kinds import SettingsSpec
@@ -43,6 +44,11 @@ class Meaning:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._turn = asyncio.Lock()
         self.trouble = ""
+
+    @property
+    def stuck(self) -> Stuck | None:
+        """Why answers and their vectors do not reach the index."""
+        return self._outbox.relay.stuck if self._outbox is not None else None
 
     async def take(self, table: Table) -> None:
         """Have a semantic cache if a route of the table wants one."""

@@ -47,7 +47,6 @@ from sits.gateway.substituting import Substituting, embedding_model
 from sits.gateway.table import Table
 from sits.gateway.tables import Tables
 from sits.gateway.wire import Request
-from sits.inner.ending import end
 from sits.inner.errors import SitsError
 from sits.inner.seldom import Seldom
 from sits.inner.sweep import Sweep
@@ -57,6 +56,7 @@ from sits.observe.metrics import Registry
 from sits.observe.redact import Redactor
 from sits.observe.trace import request_id
 from sits.ports.bus import Bus
+from sits.ports.ending import end
 from sits.resources.defaults import base_of
 from sits.resources.problem import ConfigError, Fault
 from sits.resources.snapshot import Snapshot

@@ -130,5 +130,17 @@ def deadlines(x: Exchange, target: Target) -> Deadlines:
     """The target's deadlines; a later attempt gets what is left of the request's own."""
     if len(x.attempts) == 1 and x.total is None:
         return target.deadlines
-    left = (x.total if x.total is not None else target.deadlines.total) - (perf_counter() - x.admitted)
-    return msgspec.structs.replace(target.deadlines, total=max(0.001, min(left, target.deadlines.total)))
+    own = target.deadlines.total
+    declared, by = own, SHARED
+    if x.total is not None:
+        declared, by = x.total, ROUTES if x.choice is not None and x.choice.total == x.total else CLIENTS
+    left = declared - (perf_counter() - x.admitted)
+    if left >= own:
+        return target.deadlines
+    return msgspec.structs.replace(target.deadlines, total=max(0.001, left), declared=declared, by=by)
+
+
+CLIENTS = f"the client's header {TIMEOUT.decode()}"
+ROUTES = "`total` of the route"
+SHARED = "for all attempts together"
+"""Whose a deadline is that ends an attempt before the target's own would."""

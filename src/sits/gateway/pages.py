@@ -17,8 +17,9 @@ import msgspec
 from sits.dialects import client
 from sits.engines.base import Headers
 from sits.gateway.wire import Request, Wire
-from sits.inner.errors import Code, SitsError
-from sits.observe.redact import Redactor
+from sits.inner.errors import Code, SitsError, defect
+from sits.inner.utf8 import encoded
+from sits.observe.redact import LONGEST_PARAM, Redactor
 from sits.ports.room import is_the_operators, told
 from sits.security.keys import KeyIdentity
 
@@ -53,7 +54,7 @@ Rights = str
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
-    return Answer(msgspec.json.encode(value), status)
+    return Answer(encoded(value), status)
 
 
 class Pages:
@@ -153,7 +154,10 @@ class Pages:
         return None, ""
 
     def _refusal(self, request: Request, error: SitsError, request_id: str) -> Answer:
-        error.message = self._redactor.text(error.message)
+        told = self._redactor.message
+        error.message = told(error.message)
+        error.param = error.param and told(error.param, LONGEST_PARAM)
+        error.upstream_code = error.upstream_code and told(error.upstream_code, LONGEST_PARAM)
         dialect = client("messages") if request.path.startswith(b"/v1/messages") else client("chat")
         headers: Headers = [(b"x-sits-error", error.code.value.encode())]
         if error.retry_after is not None:
@@ -173,4 +177,4 @@ def _unforeseen(error: Exception, request_id: str) -> SitsError:
         _log.error("a page met a machine in trouble: %s", error, extra={"request_id": request_id})
         return told(error)
     _log.error("a defect in a page", exc_info=error, extra={"request_id": request_id})
-    return SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {request_id}")
+    return defect(request_id)

@@ -14,9 +14,9 @@ import msgspec
 from sits.dialects.shorten import cap_tokens
 from sits.engines.base import Engine
 from sits.gateway.strangers import may
-from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
 from sits.observe.metrics import Registry
+from sits.ports.ending import end
 
 if TYPE_CHECKING:
     from sits.gateway.exchange import Exchange

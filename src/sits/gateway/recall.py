@@ -135,7 +135,7 @@ class Caches:
 
     async def aclose(self) -> None:
         """End what is under way."""
-        from sits.inner.ending import end
+        from sits.ports.ending import end
 
         self.renewals.end()
         await end(self._sweeper, *self._behind)

@@ -17,6 +17,7 @@ from sits.gateway.afar import MOST_BYTES, Afar, Around, Kind
 from sits.gateway.pages import Answer, Pages, Visit
 from sits.gateway.siblings import Siblings, Topic
 from sits.inner.errors import Code, SitsError
+from sits.inner.utf8 import encoded
 from sits.observe.explain import explain
 from sits.observe.record import Record, Ring, from_json, to_json
 from sits.observe.redact import Redactor
@@ -73,13 +74,13 @@ class RecordPages:
         found = [record for raw in others for record in msgspec.json.decode(raw, type=list[Record])]
         found += list(self._ring())[:limit]
         found.sort(key=lambda record: -record.time)
-        return Answer(self._redactor.line(msgspec.json.encode({"object": "list", "data": found[:limit]})))
+        return Answer(self._redactor.line(encoded({"object": "list", "data": found[:limit]})))
 
     async def record(self, visit: Visit) -> Answer:
         """One decision record, as JSON with its tree in `explanation`."""
         record = await self._find(visit.name)
         value = {**msgspec.to_builtins(record), "explanation": explain(record)}
-        return Answer(self._redactor.line(msgspec.json.encode(value)))
+        return Answer(self._redactor.line(encoded(value)))
 
     async def _find(self, request_id: str) -> Record:
         record = self._ring().get(request_id)
@@ -119,7 +120,7 @@ class RecordPages:
         return to_json(record) if record is not None else b""
 
     def _own_records(self, limit: str) -> bytes:
-        return msgspec.json.encode(list(self._ring())[: int(limit)])
+        return encoded(list(self._ring())[: int(limit)])
 
 
 def _read(request_id: str, record: bytes) -> Record:

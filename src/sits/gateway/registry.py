@@ -24,8 +24,8 @@ from sits.engines.local.engine import LocalEngine
 from sits.gateway.embedding import Embedder, followed
 from sits.gateway.registry_answer import Answered, lacking_words
 from sits.gateway.sense import Sense
-from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
+from sits.ports.ending import end
 from sits.ports.store import Store
 from sits.ports.vectors import Vectors
 from sits.resources.registry import RegistrySpec

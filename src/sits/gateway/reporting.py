@@ -120,13 +120,14 @@ class Reporting:
         }
 
     async def aclose(self) -> None:
-        """Say no more, and write nothing more down. Safe to repeat."""
+        """Say that this is the end, and write nothing more down. Safe to repeat."""
+        last = b"" if self._closed else _write(self._journal.farewell())
         self._closed = True
         self._write_to(None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        await self._carrier.aclose()
+        await self._carrier.aclose(last)
 
     def _lost(self) -> int:
         return self._carrier.dropped + self.unread + self.peers.lost

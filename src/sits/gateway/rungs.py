@@ -212,4 +212,4 @@ def renew(x: Exchange, found: Found) -> None:
 
 def _refused(x: Exchange) -> bool:
     """The client wants an answer of who it asked for or none, as it says of fallbacks."""
-    return x.request.headers.get(b"x-sits-fallback") == b"off"
+    return x.alone

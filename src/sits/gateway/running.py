@@ -44,7 +44,7 @@ async def run(x: Exchange) -> Attempt:
     if x.chunks is not None and x.pieces is None:
         await read_in_pieces(x, x.chunks)
     conduct, targets = x.conduct, x.plan.targets
-    if x.request.headers.get(b"x-sits-fallback") == b"off":
+    if x.alone:
         targets = targets[:1]
     if x.gate is not None and x.place is None and x.behind not in INSIDE:
         await enter(x, x.gate)

@@ -234,7 +234,7 @@ def _decoded(visit: Visit, as_json: msgspec.json.Decoder[Any], as_msgpack: msgsp
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         if decoder is as_msgpack:
             raise SitsError(Code.INVALID_REQUEST, f"the body is not msgpack: {error}") from error
-        raise unreadable(error) from error
+        raise unreadable(error, visit.request.body) from error
 
 
 def _owner(visit: Visit) -> str:

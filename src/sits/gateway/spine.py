@@ -36,15 +36,18 @@ from sits.gateway.running import run
 from sits.gateway.strangers import lacks
 from sits.gateway.substituting import stand_in
 from sits.gateway.thinking import think
-from sits.inner.errors import Code, SitsError
+from sits.inner.errors import Code, SitsError, defect
 from sits.inner.estimate import ask_tokens
 from sits.inner.event import Usage, Used
+from sits.observe.redact import LONGEST_PARAM
 from sits.resilience import colours
 from sits.resilience.callback import FIELD as CALLBACK
 from sits.resilience.qos.classes import HEADER as PRIORITY
 from sits.resilience.qos.classes import P0, priority_of
 from sits.resilience.qos.deadline import HEADER as TIMEOUT
 from sits.resilience.qos.deadline import timeout_seconds
+from sits.resilience.qos.fallback import HEADER as FALLBACK
+from sits.resilience.qos.fallback import alone
 from sits.routing.plan import Choice
 from sits.state.cache.answer import Answer
 
@@ -62,27 +65,27 @@ OF_ANOTHER = frozenset(("piece",))
 async def serve(x: Exchange) -> None:
     """Answer one exchange; whatever happens, the client gets an answer and the record tells what it was."""
     try:
-        admit(x)
-        understand(x)
-        await decide(x)
-        if x.table.quotas.any:
-            await limit(x)
-        if x.operation == "responses":
-            await go_on(x)
-        if x.conduct is not None and x.conduct.fitness is not None:
-            await fit(x, x.conduct.fitness)
-        if x.operation == "count_tokens" and not countable(x):
-            await estimate(x)
-        elif x.table.caches and (cache := x.table.caches.get(x.requested)) is not None:
-            await recall(x, cache)
-        elif x.gate is None or not x.gate.overloaded or not await put_off(x):
-            answer(x, await run(x))
-    except SitsError as error:
-        if x.conduct is None or x.conduct.ladder is None or not await lower(x, error):
-            refuse(x, error)
+        try:
+            admit(x)
+            understand(x)
+            await decide(x)
+            if x.table.quotas.any:
+                await limit(x)
+            if x.operation == "responses":
+                await go_on(x)
+            if x.conduct is not None and x.conduct.fitness is not None:
+                await fit(x, x.conduct.fitness)
+            if x.operation == "count_tokens" and not countable(x):
+                await estimate(x)
+            elif x.table.caches and (cache := x.table.caches.get(x.requested)) is not None:
+                await recall(x, cache)
+            elif x.gate is None or not x.gate.overloaded or not await put_off(x):
+                answer(x, await run(x))
+        except SitsError as error:
+            if x.conduct is None or x.conduct.ladder is None or not await lower(x, error):
+                refuse(x, error)
     except Exception:
-        _log.exception("a defect while serving a request", extra={"request_id": x.id})
-        refuse(x, SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {x.id}"))
+        fail(x, "a defect while serving a request")
     finally:
         record(x)
 
@@ -178,6 +181,9 @@ def heed(x: Exchange, choice: Choice) -> Conduct:
     x.conduct = conduct = x.table.conducts[choice.name]
     headers = x.request.headers
     x.total = choice.total
+    fallback = headers.get(FALLBACK)
+    if fallback is not None:
+        x.alone = alone(fallback)
     timeout = headers.get(TIMEOUT)
     if timeout is not None:
         seconds = timeout_seconds(timeout)
@@ -345,8 +351,7 @@ async def renew(x: Exchange, renewal: Renewal) -> None:
     except SitsError as error:
         refuse(x, error)
     except Exception:
-        _log.exception("a defect while renewing an answer", extra={"request_id": x.id})
-        refuse(x, SitsError(Code.INTERNAL, f"a defect of the gateway; its log has the details under request id {x.id}"))
+        fail(x, "a defect while renewing an answer")
     finally:
         renewal.over(kept)
         record(x)
@@ -381,21 +386,42 @@ def answer(x: Exchange, attempt: Attempt) -> None:
 
 def refuse(x: Exchange, error: SitsError) -> None:
     """Tell the client what went wrong, in its own dialect: with the true status, or in-band once the stream is open."""
+    try:
+        tell(x, error)
+    except Exception:
+        fail(x, "a defect while refusing a request")
+
+
+def fail(x: Exchange, doing: str) -> None:
+    """A defect was just caught: the log has its stack under the id that the client is told, and the record has too. A client that
+    cannot even be told that is cut off."""
+    _log.exception(doing, extra={"request_id": x.id})
+    error = defect(x.id)
+    try:
+        tell(x, error)
+    except Exception:
+        _log.exception("a defect while telling of a defect", extra={"request_id": x.id})
+        x.error, x.status = error, error.status
+        x.wire.abort()
+
+
+def tell(x: Exchange, error: SitsError) -> None:
+    """As `refuse`, which is what to call."""
     x.error = error
     # The frames that it came through hold this exchange, which would have to wait for the collector.
     error.__traceback__ = error.__cause__ = error.__context__ = None
-    redact = x.service.redactor.text
-    error.message = redact(error.message)
+    told = x.service.redactor.message
+    error.message = told(error.message)
     # A provider may repeat what it was given in these as well.
-    error.param = error.param and redact(error.param)
-    error.upstream_code = error.upstream_code and redact(error.upstream_code)
+    error.param = error.param and told(error.param, LONGEST_PARAM)
+    error.upstream_code = error.upstream_code and told(error.upstream_code, LONGEST_PARAM)
     bill(x, error)
     if x.gone:
         x.status = 499
         return
-    told = for_client(x, error)
+    shown = for_client(x, error)
     if x.opened:
-        x.write(x.client.error_event(told, x.id))
+        x.write(x.client.error_event(shown, x.id))
         x.close()
         return
     headers = [(b"x-sits-error", error.code.value.encode())]
@@ -403,7 +429,7 @@ def refuse(x: Exchange, error: SitsError) -> None:
         headers.append((b"retry-after", b"%d" % max(0, -int(-error.retry_after // 1))))
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))  # RFC 9110 11.6.1
-    x.respond(error.status, x.lines(x.attempts[-1] if x.attempts else None, JSON), x.client.error(told, x.id), headers)
+    x.respond(error.status, x.lines(x.attempts[-1] if x.attempts else None, JSON), x.client.error(shown, x.id), headers)
 
 
 OURS_TO_KNOW = frozenset({
@@ -411,7 +437,7 @@ OURS_TO_KNOW = frozenset({
     Code.STREAM_STALLED,
 })  # fmt: skip
 """Errors whose messages name an address: it is in the record and the log, and no business of the client's."""
-_ADDRESS = re.compile(r"https?://[^\s/'\"]+")
+_ADDRESS = re.compile(r"https?://[^\s/'\"]+?(?=[:;,.)]*(?:[\s/'\"]|$))")
 
 
 def for_client(x: Exchange, error: SitsError) -> SitsError:

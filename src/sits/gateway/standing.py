@@ -240,8 +240,8 @@ def _say(change: Change) -> None:
 
 
 def _breaker_of(model: Model, settings: SettingsSpec) -> BreakerSpec:
-    """How the breaker of a model is declared. That of a local one goes by its first content only where the model says so itself: it
-    is slow while this machine is busy, and another one here would be no faster."""
+    """How the breaker of a model is declared. That of a local one goes by its first content only where the model says so itself:
+    it is slow while this machine is busy, and another one here would be no faster."""
     own, general = model.spec.breaker, settings.breaker
     if own is not None or model.spec.engine not in LOCAL_ENGINES or general.p99_ms is None:
         return own or general

@@ -38,7 +38,7 @@ async def prepare(service: Service, spec: SwitchSpec) -> None:
         raise SitsError(
             Code.UNSUPPORTED, f"{new.name} cannot do {', '.join(sorted(lacking))}, which {old.name} is declared to do"
         )
-    window, needed = new.model.spec.context_window, old.model.spec.context_window
+    window, needed = new.model.spec.window, old.model.spec.window
     if window is not None and needed is not None and window < needed:
         raise SitsError(Code.UNSUPPORTED, f"{new.name} has a context of {window} tokens, {old.name} one of {needed}")
 

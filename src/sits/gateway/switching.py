@@ -19,9 +19,9 @@ from sits.gateway.exchange import Exchange
 from sits.gateway.service import Service
 from sits.gateway.switch_proving import prepare, verify, warm
 from sits.gateway.switch_status import SwitchEvent, SwitchStatus, event_of, status_of
-from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus.base import Bus
+from sits.ports.ending import end
 from sits.ports.store.base import Store
 from sits.resilience.switch.board import Board, noted_by
 from sits.resilience.switch.divert import Move, Switches

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sits.inner.ending import end
 from sits.inner.errors import SitsError
+from sits.ports.ending import end
 from sits.resources.snapshot import Snapshot
 from sits.resources.units import UnitsSpec
 from sits.routing.units import Action, Sample, State, Traffic, Units

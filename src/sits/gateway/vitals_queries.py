@@ -16,8 +16,8 @@ from sits.engines.base import Engine
 from sits.engines.vitals import query_series
 from sits.gateway.vitals_troubles import Outcome, Troubles
 from sits.gateway.vitals_words import Labels, Redact, figure, shown, which
-from sits.inner.ending import end
 from sits.inner.errors import Code, SitsError
+from sits.ports.ending import end
 from sits.resilience.breakers.outliers import most
 from sits.resilience.pressure.asking import get
 from sits.resources.vitals import HealthSpec

@@ -16,8 +16,8 @@ import msgspec
 
 from sits.engines.base import Engine
 from sits.engines.vitals import Telling, Vitals, default_path, vitals_of
-from sits.inner.ending import end
 from sits.inner.errors import SitsError
+from sits.ports.ending import end
 from sits.resilience.pressure.asking import get
 from sits.resources.vitals import VitalsSpec
 from sits.routing.policies.state import TargetState

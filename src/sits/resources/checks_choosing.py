@@ -78,7 +78,7 @@ def _backed(rule: RouteRule, index: int) -> Iterator[Fault]:
     yield from backend_faults(rule.backends, (*_at(index), "backends"))
 
 
-def _named_models(route: Route) -> frozenset[str] | None:
+def named_models(route: Route) -> frozenset[str] | None:
     """The models of a route by name; None where they are not known: some are found by labels, or could not be read."""
     try:
         backends = [*route.spec.backends, *(one for rule in route.spec.rules for one in rule.backends)]
@@ -92,18 +92,18 @@ def _named_models(route: Route) -> frozenset[str] | None:
 def tiers(route: Route) -> Iterator[Fault]:
     """Faults of what a route says of complexity."""
     if route.spec.complexity is not None:
-        yield from complexity_faults(route.spec.complexity, _named_models(route))
+        yield from complexity_faults(route.spec.complexity, named_models(route))
 
 
 def lengths(route: Route) -> Iterator[Fault]:
     """Faults of what a route says of the length of prompts."""
     if route.spec.context is not None:
-        yield from context_faults(route.spec.context, _named_models(route))
+        yield from context_faults(route.spec.context, named_models(route))
 
 
 def merging(route: Route) -> Iterator[Fault]:
     """Faults of what a route says of its units."""
-    if route.spec.units is not None and _named_models(route) is not None:
+    if route.spec.units is not None and named_models(route) is not None:
         named = [backend.model for backend in route.spec.backends if backend.model is not None]
         for fault in units_faults(route.spec.units, named):
             yield msgspec.structs.replace(fault, path=("spec", "units", *fault.path))

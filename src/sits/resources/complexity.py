@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from sits.resources.problem import Fault, Path, did_you_mean, quoted
+from sits.resources.problem import Fault, Path, instead, quoted
 from sits.resources.vocabulary import Name, Positive, Spec, Weight
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -136,7 +136,7 @@ def complexity_faults(
                 yield Fault((*where, "models", index), f"{quoted(model)} is there twice", "remove one")
             elif models is not None and model not in models:
                 message = f"{quoted(model)} is not a model of this route"
-                yield Fault((*where, "models", index), message, did_you_mean(model, models))
+                yield Fault((*where, "models", index), message, instead(model, sorted(models)))
     if spec.learning is not None:
         yield from _learning(spec.learning, sum(one is not None for one in named.values()), models, (*at, "learning"))
 

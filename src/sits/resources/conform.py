@@ -16,8 +16,13 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from sits.resources.full_width import hint_for
 from sits.resources.problem import Fault, Path, did_you_mean, nearest, quoted
 from sits.resources.unread import UNREAD
+
+UNKNOWN_KEY = "unknown key"
+KNOWN_HERE = "known here: "
+"""Begins the hint to one that is like no other."""
 
 
 def faults(value: Any, kind: type) -> list[Fault]:
@@ -64,7 +69,7 @@ def _struct(value: Any, info: inspect.StructType, path: Path, note: _Note) -> It
         if key in known:
             yield from _walk(child, known[key].type, (*path, key), _Note())
         elif key not in tag and info.forbid_unknown_fields:
-            yield Fault((*path, key), "unknown key", _key_hint(key, known), at_key=True)
+            yield Fault((*path, key), UNKNOWN_KEY, _key_hint(key, known), at_key=True)
     found_otherwise = meant(value, info)
     for name, field in known.items():
         if field.required and name not in value and name not in found_otherwise:
@@ -79,12 +84,12 @@ def meant(value: dict[str, Any], info: inspect.StructType) -> set[str]:
 
 
 def _key_hint(key: str, known: dict[str, inspect.Field]) -> str:
-    if hint := did_you_mean(key, known):
+    if hint := hint_for(key) or did_you_mean(key, known):
         return hint
     for name, field in known.items():
         if isinstance(field.type, inspect.StructType) and key in {inner.encode_name for inner in field.type.fields}:
             return f"it belongs under `{name}`"
-    return f"known here: {', '.join(known)}"
+    return f"{KNOWN_HERE}{', '.join(known)}"
 
 
 def _needed(field: inspect.Field) -> str:

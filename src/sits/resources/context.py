@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from sits.resources.problem import Fault, did_you_mean, quoted
+from sits.resources.problem import Fault, did_you_mean, instead, quoted
 from sits.resources.unread import UNREAD, Unread, judged
 from sits.resources.vocabulary import Count, Name, Positive, Spec
 
@@ -245,4 +245,6 @@ def _stage_faults(spec: ContextSpec, models: frozenset[str] | None) -> Iterator[
             before = max(before, stage.below)
         for place, name in enumerate(stage.models):
             if models is not None and name not in models:
-                yield Fault((*at, index, "models", place), f"{quoted(name)} is no model of this route")
+                yield Fault(
+                    (*at, index, "models", place), f"{quoted(name)} is no model of this route", instead(name, sorted(models))
+                )

@@ -134,7 +134,7 @@ class ModelSpec(Spec, frozen=True):
     adapters: list[Named] = []
     """Names of adapters (LoRA) that the server has loaded for it."""
     context_window: Count | None = None
-    """Tokens of prompt and answer together."""
+    """Tokens of prompt and answer together. Of a local model, what `local.context` is counts where that is less."""
     tokenizer: TokenizerSpec | None = None
     """How the tokens of its prompts are counted; estimated when not given, where its engine has no way to say it."""
     cost: Cost = Cost()
@@ -159,6 +159,12 @@ class ModelSpec(Spec, frozen=True):
     """For `https://` endpoints."""
     local: LocalSpec | None = None
     """For the engines that run on this machine."""
+
+    @property
+    def window(self) -> int | None:
+        """Tokens of prompt and answer that there is room for; None where nobody says."""
+        declared = self.context_window
+        return declared if declared is None or self.local is None else min(declared, self.local.context)
 
 
 class Model(Spec, frozen=True, tag_field="kind", tag="Model"):

@@ -88,6 +88,8 @@ class _Deployment(msgspec.Struct):
     order: float = 0.0
 
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}")
+"""What a name, and so an alias, may be."""
 _ENV = "os.environ/"
 _NO_KEY = frozenset({"", "none", "empty", "null", "na", "n/a"})
 _PARAMS = frozenset({
@@ -308,7 +310,10 @@ class _Import:
         name = re.sub(r"[^A-Za-z0-9._:/@-]+", "-", group).lstrip("._:/@-")[:190] or f"model-{path[-1]}"
         if name != group:
             name = _free(name, {*self._public.values(), *self._originals()})
-            self._note((*path, "model_name"), f"a name may hold letters, digits and . _ : / @ -; it is {quoted(name)} now")
+            old = f"{quoted(group)} stays an alias of it"
+            if _NAME.fullmatch(group) is None:
+                old = f"{quoted(group)} can be no alias either, and is not answered: have clients ask for {quoted(name)}"
+            self._note((*path, "model_name"), f"a name may hold letters, digits and . _ : / @ -; it is {quoted(name)} now", old)
         self._public[group] = name
         return name
 
@@ -345,18 +350,20 @@ class _Import:
     # -- routes
 
     def _aliases(self) -> dict[str, str]:
-        aliases: dict[str, str] = {}
+        aliases = {
+            old: name for old, name in self._public.items() if old != name and _NAME.fullmatch(old) and name in self._groups
+        }
         written = self._section("router_settings").get("model_group_alias")
         for alias, target in written.items() if isinstance(written, dict) else ():
             path = ("router_settings", "model_group_alias", alias)
             group = self._group(target.get("model") if isinstance(target, dict) else target)
             if isinstance(target, dict) and target.get("hidden"):
                 self._note(path, "`hidden` is not carried over: the alias is listed with the models")
-            if alias in self._groups:
+            if alias in self._groups or alias in aliases:
                 self._note(path, "not carried over: a model has this name")
             elif group not in self._groups:
                 self._note(path, f"not carried over: {quoted(group)} is not here", did_you_mean(group, self._groups))
-            elif not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}", alias):
+            elif not _NAME.fullmatch(alias):
                 self._note(path, "not carried over: a name may hold letters, digits and . _ : / @ -")
             else:
                 aliases[alias] = group

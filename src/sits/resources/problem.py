@@ -83,14 +83,56 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
     plain: dict[str, str] = {}
     for candidate in candidates:
         plain.setdefault(_plain(candidate), candidate)
-    found = difflib.get_close_matches(_plain(name[:200]), plain, n=1, cutoff=0.6)
-    return plain[found[0]] if found else None
+    word = _plain(name[:LONGEST_GUESSED])
+    found = difflib.get_close_matches(word, plain, n=3, cutoff=0.6)
+    return next((plain[one] for one in found if _near(word, one)), None)
+
+
+LONGEST_GUESSED = 200
+
+
+def _near(one: str, other: str) -> bool:
+    """Whether one was written for the other: few letters apart, or alike at one end. That most letters come in both in the same
+    order, which is what difflib counts, makes `aliases` of `deadlines`."""
+    shorter, longer = sorted((len(one), len(other)))
+    begins, ends = _alike(one, other), _alike(one[::-1], other[::-1])
+    return 2 * begins >= max(6, shorter) or 3 * ends >= max(9, 2 * shorter) or _apart(one, other) <= max(1, longer // 3)
+
+
+def _alike(one: str, other: str) -> int:
+    """How many letters they begin with alike."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _apart(one: str, other: str) -> int:
+    """Letters to be put in, left out, changed or swapped with the next (optimal string alignment) to make one of the other."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        earlier, before, row = before, row, [i]
+        for j, b in enumerate(other, 1):
+            least = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+                least = min(least, earlier[j - 2] + 1)
+            row.append(least)
+    return row[-1]
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """A hint with the nearest candidate; empty when none is near."""
     found = nearest(name, candidates)
     return f'did you mean "{found}"?' if found is not None else ""
+
+
+def instead(name: str, candidates: Iterable[str], none: str = "") -> str:
+    """A hint with the nearest candidate, or with the first of those that there are; `none` where there are none."""
+    known = list(candidates)
+    more = f" and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
+    listed = f"there is {', '.join(known[:MOST_LISTED])}{more}" if len(known) == 1 else ""
+    return did_you_mean(name, known) or listed or (f"there are {', '.join(known[:MOST_LISTED])}{more}" if known else none)
+
+
+MOST_LISTED = 8
 
 
 def _plain(name: str) -> str:

@@ -15,11 +15,13 @@ from sits.resources.anchor import anchored, written
 from sits.resources.checks import faults_in_part, resource_faults
 from sits.resources.conform import faults
 from sits.resources.document import Document, NotReadable
+from sits.resources.full_width import hint_for
 from sits.resources.inference_route import KIND as INFERENCE_ROUTE
 from sits.resources.inference_route import Foreign, as_route
 from sits.resources.json_text import read_json
 from sits.resources.kinds import KINDS, Resource
 from sits.resources.partly import partly
+from sits.resources.places import placed
 from sits.resources.problem import ConfigError, Fault, Path, Problem, did_you_mean, quoted, shown
 from sits.resources.unread import UNREAD, Unread
 from sits.resources.yaml_text import read_yaml
@@ -298,7 +300,7 @@ class _Found:
                 self._tell([kind], document, prefix)
             self._lose("", value)
             return
-        shape = [fault for fault in faults(value, kind) if not _around(fault.path, left)]
+        shape = [placed(fault, kind) for fault in faults(value, kind) if not _around(fault.path, left)]
         self._tell(shape, document, prefix)
         if not shape and not blotted and not left:
             try:
@@ -387,7 +389,8 @@ def _as_written(document: Document | None, prefix: Path, moved: Mapping[Path, Pa
 
 def _kind(value: Any) -> type[Resource] | Fault:
     if not isinstance(value, dict):
-        return Fault((), "not a resource: a mapping with `kind`, `metadata` and `spec` should be here")
+        hint = hint_for(value) if isinstance(value, str) else ""
+        return Fault((), "not a resource: a mapping with `kind`, `metadata` and `spec` should be here", hint)
     name = value.get("kind")
     if name is UNREAD:
         return Fault(("kind",), "could not be read")

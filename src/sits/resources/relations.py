@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sits.resources.checks_choosing import matches_of
+from sits.resources.checks_choosing import matches_of, named_models
 from sits.resources.checks_embedding import embedding
 from sits.resources.choosing import Backend, Match, RouteRule
 from sits.resources.domains import UNKNOWN, Domain, examples_of
 from sits.resources.keys import Key
 from sits.resources.kinds import Model, Resource, Route, Settings
-from sits.resources.problem import Fault, Path, Problem, did_you_mean, quoted
+from sits.resources.problem import Fault, Path, Problem, did_you_mean, instead, quoted
 from sits.resources.reading import Declared, Lost
 from sits.resources.reliability import Pressure, Switch
 from sits.resources.unread import UNREAD, Unread, judged
@@ -73,6 +73,10 @@ class Names:
     def known(self, kind: str) -> Mapping[str, Declared]:
         """Those of a kind."""
         return self._known[kind]
+
+    def nobody(self, kind: str) -> str:
+        """What to do where nobody of a kind is known; nothing where somebody may be whose resource cannot be read."""
+        return "" if any(lost.kind in ("", kind) for lost in self._lost) else _NONE[kind]
 
     def missing(self, name: str, *kinds: str) -> bool:
         """Whether certainly none of these kinds is called that."""
@@ -139,8 +143,8 @@ def _alike_to(one: Declared, seen: dict[frozenset[str], Declared]) -> Iterator[P
 def _asked_for(key: Key, names: Names, aliases: Mapping[str, Declared]) -> Iterator[Fault]:
     for index, name in enumerate(key.spec.models or ()):
         if name is not UNREAD and name not in aliases and names.missing(name, "Model", "Route"):
-            near = did_you_mean(name, {*names.models, *names.routes, *aliases})
-            yield Fault(("spec", "models", index), f"no model, route or alias {quoted(name)}", near)
+            hint = instead(name, dict.fromkeys((*names.models, *names.routes, *aliases)), names.nobody("Model"))
+            yield Fault(("spec", "models", index), f"no model, route or alias {quoted(name)}", hint)
 
 
 def _backends(route: Route, names: Names) -> Iterator[Fault]:
@@ -148,7 +152,7 @@ def _backends(route: Route, names: Names) -> Iterator[Fault]:
         if name in names.routes and name not in names.models:
             yield Fault(path, f"{quoted(name)} is a Route; a route names models only", did_you_mean(name, names.models))
         elif names.missing(name, "Model"):
-            yield Fault(path, f"no Model {quoted(name)}", did_you_mean(name, names.models))
+            yield Fault(path, f"no Model {quoted(name)}", instead(name, names.models, names.nobody("Model")))
 
 
 def _backends_of(route: Route) -> Iterator[tuple[Path, str]]:
@@ -199,7 +203,15 @@ def _unknown(resource: Resource, names: Names) -> Iterator[Fault]:
     for find in _REFERENCES.get(type(resource), ()):
         for path, name, kind in judged(find(resource)):
             if name is not UNREAD and names.missing(name, kind):
-                yield Fault(path, f"no {kind} {quoted(name)}", did_you_mean(name, names.known(kind)))
+                yield Fault(path, f"no {kind} {quoted(name)}", instead(name, names.known(kind), names.nobody(kind)))
+
+
+_NONE = {
+    "Model": "none is declared: write a resource of `kind: Model`",
+    "Route": "none is declared: write a resource of `kind: Route`",
+    "Domain": "none is declared: write a resource of `kind: Domain`, or begin with those of `sits domains export FOLDER`",
+}
+"""What to do where there is nobody who could be meant."""
 
 
 def _list(names: Sequence[str], at: Path, kind: str) -> Iterator[Reference]:
@@ -221,7 +233,8 @@ def _domains_of(rule: RouteRule, where: Path) -> Iterator[Reference]:
 
 
 def _of_tiers(route: Route) -> Iterator[Reference]:
-    if route.spec.complexity is not None:
+    # Where the names of a route's models are known, its own rules tell which of these are none.
+    if route.spec.complexity is not None and named_models(route) is None:
         for tier in ("tiny", "base", "heavy"):
             one = getattr(route.spec.complexity.tiers, tier)
             if one is not None and one is not UNREAD:
@@ -229,7 +242,7 @@ def _of_tiers(route: Route) -> Iterator[Reference]:
 
 
 def _of_stages(route: Route) -> Iterator[Reference]:
-    if route.spec.context is not None:
+    if route.spec.context is not None and named_models(route) is None:
         for number, stage in enumerate(route.spec.context.stages):
             if stage is not UNREAD:
                 yield from judged(_list(stage.models, ("spec", "context", "stages", number, "models"), "Model"))

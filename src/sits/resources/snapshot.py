@@ -231,11 +231,25 @@ def _references(resource: Resource) -> Iterator[tuple[Path, str]]:
     if isinstance(resource, Model):
         yield from judged(_api_key(resource))
         yield from judged(_header_values(resource))
+    elif isinstance(resource, Settings):
+        yield from judged(_addresses(resource))
 
 
 def _api_key(model: Model) -> Iterator[tuple[Path, str]]:
     if model.spec.api_key is not None and model.spec.api_key is not UNREAD:
         yield ("spec", "apiKey"), model.spec.api_key
+
+
+def _addresses(settings: Settings) -> Iterator[tuple[Path, str]]:
+    spec = settings.spec
+    if spec is UNREAD:
+        return
+    places: dict[Path, str] = {("spec", name): getattr(spec, name) for name in ("store", "bus", "vectors", "flows")}
+    if spec.ledger is not UNREAD:
+        places[("spec", "ledger", "store")] = spec.ledger.store
+    for path, value in places.items():
+        if value is not UNREAD and is_reference(value):
+            yield path, value
 
 
 def _header_values(model: Model) -> Iterator[tuple[Path, str]]:

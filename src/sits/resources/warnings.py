@@ -98,6 +98,15 @@ def _intents(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
         )
 
 
+def _window(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
+    """A local model that says of itself more than it is given here."""
+    spec = _as(Model, one.resource).spec
+    if spec.context_window is None or spec.window == spec.context_window:
+        return
+    message = f"{spec.context_window} tokens are more than there is room for here: the {spec.window} of local.context count"
+    yield Fault(("spec", "contextWindow"), message, f"write {spec.window}, or give more local.context")
+
+
 def _domain(one: Declared, settings: SettingsSpec) -> Iterator[Fault]:
     spec = _as(Domain, one.resource).spec
     if spec.prefers == Prefers() and _written(one, ("spec", "prefers")):
@@ -227,7 +236,7 @@ def _as(kind: type[Any], resource: Resource) -> Any:
 
 _RULES: Mapping[str, Sequence[Callable[[Declared, SettingsSpec], Iterator[Fault]]]] = {
     "Route": (_hash, _rules, _times, _pieces),
-    "Model": (_intents, _unasked),
+    "Model": (_intents, _unasked, _window),
     "Pressure": (_unasked,),
     "Domain": (_domain,),
 }

@@ -90,6 +90,11 @@ class Reloader:
     def status(self) -> Status:
         return self._status
 
+    @property
+    def seen(self) -> str:
+        """The files as they were when they were last read: alike for all who look at the same ones."""
+        return self._seen or ""
+
     def on_change(self, subscriber: Changed) -> None:
         """Call `subscriber(old, new)` after each swap. It must not raise; an error stops the swap's caller, not the swap, and is
         a defect in the status where the files were looked at."""

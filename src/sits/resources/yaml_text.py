@@ -37,6 +37,7 @@ from sits.resources.document import (
     finite,
     whole,
 )
+from sits.resources.full_width import slip
 from sits.resources.problem import quoted
 
 
@@ -49,7 +50,7 @@ def read_yaml(text: str) -> list[Document]:
     try:
         nodes = list(_Composer(YAML(typ="safe", pure=True).parse(text)).documents())
     except MarkedYAMLError as error:
-        raise _explained(error) from error
+        raise _explained(error, text) from error
     except YAMLError as error:
         raise NotReadable(
             _first_bad(text), "a control character stands here", "remove it, or escape it in double quotes"
@@ -183,14 +184,32 @@ _PLAIN_WORDS = (
 )
 
 
-def _explained(error: MarkedYAMLError) -> NotReadable:
-    mark = error.problem_mark or error.context_mark
-    place = _mark(mark) if mark is not None else (1, 1)
+def _explained(error: MarkedYAMLError, text: str) -> NotReadable:
+    place = _place(error)
+    if (found := slip(text, place, _fault)) is not None:
+        return NotReadable(*found)
     problem = str(error.problem or error.context or "not YAML")
     for sign, message, hint in _PLAIN_WORDS:
         if sign in problem:
             return NotReadable(place, message, hint)
     return NotReadable(place, f"not YAML: {problem}")
+
+
+def _place(error: MarkedYAMLError) -> Mark:
+    mark = error.problem_mark or error.context_mark
+    return _mark(mark) if mark is not None else (1, 1)
+
+
+def _fault(text: str) -> Mark | None:
+    """Where a text is not YAML."""
+    try:
+        for _ in YAML(typ="safe", pure=True).parse(text):
+            continue
+    except MarkedYAMLError as error:
+        return _place(error)
+    except YAMLError:
+        return _first_bad(text)
+    return None
 
 
 def _first_bad(text: str) -> Mark:

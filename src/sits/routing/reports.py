@@ -63,6 +63,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     """(name, digests) of beginnings of prompts that were sent to somebody who had not read them."""
     more: bytes = b""
     """What others than targets have to tell."""
+    last: bool = False
+    """It ends, and says no more: nothing of it is under way. Older ones do not read this, and wait for what does not come."""
 
 
 class Journal:
@@ -138,6 +140,11 @@ class Journal:
         self._read.clear()
         return made
 
+    def farewell(self) -> Report:
+        """The last thing that is told."""
+        self._number += 1
+        return Report(self.who, self._number, True, {}, last=True)
+
 
 class Peer:
     """Another process, as far as it was heard."""
@@ -156,12 +163,14 @@ class Peer:
 class Peers:
     """The others. What they say is written into `states` and `memories`."""
 
-    __slots__ = ("_peers", "_states", "_under_way", "heard", "lost", "memories")
+    __slots__ = ("_gone", "_peers", "_states", "_under_way", "heard", "lost", "memories")
 
     def __init__(self, states: Mapping[str, TargetState], memories: Sequence[Beginnings]) -> None:
         self._states = states
         self.memories: Sequence[Beginnings] = memories
         self._peers: dict[str, Peer] = {}
+        self._gone: dict[str, None] = {}
+        """Who said that it ends, the last few: a report of it that comes late must not make it one who fell silent."""
         self._under_way: dict[str, int] = {}
         """All that they have, by target: kept, for to add up what 128 of them say of 100 targets took 20 % of a core."""
         self.heard: int = 0
@@ -180,7 +189,7 @@ class Peers:
         """Take it in; whether it counts: one that is older than what was heard before does not, nor one that cannot be."""
         peer = self._peers.get(report.who)
         if peer is None:
-            if len(self._peers) >= MOST_PEERS or len(report.who) > LONGEST_WHO:
+            if len(self._peers) >= MOST_PEERS or len(report.who) > LONGEST_WHO or report.who in self._gone:
                 return False
             peer = self._peers[report.who] = Peer(report.who, report.number - 1, now)
         missed = report.number - peer.number - 1
@@ -203,6 +212,11 @@ class Peers:
                 del loads[name]
             self._count(name, under_way - before)
         self._learn(report, now)
+        if report.last:
+            self.forget(report.who)
+            if len(self._gone) >= MOST_PEERS:
+                del self._gone[next(iter(self._gone))]
+            self._gone[report.who] = None
         return True
 
     def forget_silent(self, now: float) -> list[str]:

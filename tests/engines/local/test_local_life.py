@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 from local_kit import CACHE, Answer, alive, ask, chat, e5_plan, house, outgoing, post, run, smol_plan, until
 
 from granted import Granted
@@ -136,6 +137,26 @@ def test_a_crash_breaks_the_answer_under_way_and_the_next_request_reloads(data: 
     run(story())
 
 
+def test_how_a_killed_process_ended_is_told_though_its_silence_was_seen_first(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with house(data) as models:
+            engine = LocalEngine(smol_plan(), models)
+            await ask(engine, "/v1/chat/completions", chat("hi", max_tokens=2))
+            pid, remote = engine.status.pid, engine._resident.remote
+            assert pid is not None
+            assert remote is not None
+            engine._resident.lose(remote)
+            os.kill(pid, signal.SIGKILL)
+            said = "the process of smol ended: killed by SIGKILL, perhaps for want of memory"
+            await until(lambda: said in caplog.messages)
+            await engine.aclose()
+
+    run(story())
+    assert not any("still running" in said for said in caplog.messages)
+
+
 def test_closing_ends_the_process_after_the_last_answer(data: Path) -> None:
     async def story() -> None:
         async with house(data) as models:
@@ -170,6 +191,25 @@ def test_two_declarations_of_one_model_share_its_process_and_a_new_one_outlives_
             await new.aclose()
 
     run(story())
+
+
+def test_a_process_that_is_there_already_goes_on_and_is_not_told_of_as_loaded(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "sits.local")
+
+    async def story() -> None:
+        async with house(data) as models, house(data) as others:
+            engine, other = LocalEngine(smol_plan(), models), LocalEngine(smol_plan(), others)
+            await engine.warm()
+            await other.warm()
+            assert engine.status.pid == other.status.pid
+            await other.aclose()
+            await engine.aclose()
+
+    run(story())
+    said = [record.getMessage().partition(" (pid")[0].split(" after")[0] for record in caplog.records]
+    assert said == ["smol is ready", "smol goes on in its process", "smol is unloaded"]
 
 
 WORKER = """

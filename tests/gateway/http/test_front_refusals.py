@@ -209,6 +209,10 @@ async def test_a_handler_that_raises_is_a_500_and_the_log_says_why(caplog: pytes
     assert (line.status, line.ended) == (500, "close")
     assert b"x-sits-error: internal_error\r\n" in line.sent
     assert "ZeroDivisionError" in caplog.text
+    (stack,) = [one for one in caplog.records if one.exc_info]
+    id = stack.request_id  # type: ignore[attr-defined]
+    assert f"x-request-id: {id}\r\n".encode() in line.sent
+    assert f'its log has the details under request id {id}"'.encode() in line.sent
     again: Any = Line(broken, front=line.front).feed(HEAD + b"\r\n")
     assert again.status == 500, "and the process lives"
 

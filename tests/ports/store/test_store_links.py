@@ -82,12 +82,12 @@ def saying(text: str) -> Callable[[Link], Awaitable[str]]:
     return work
 
 
-def over_lines(play: Callable[[Lines, Links[Link]], Awaitable[None]], *, size: int = 1) -> None:
+def over_lines(play: Callable[[Lines, Links[Link]], Awaitable[None]], *, size: int = 1, seconds: float = 30.0) -> None:
     async def run() -> None:
         lines = Lines()
         async with listening(lines.serve) as port:
             lines.port = port
-            links = Links(lines, what="store lines", size=size, seconds=0.5)
+            links = Links(lines, what="store lines", size=size, seconds=seconds)
             await play(lines, links)
             links.close()
 
@@ -147,4 +147,4 @@ def test_the_bound_covers_the_wait_for_a_connection() -> None:
         assert {error.message for error in errors} == {"store lines: no answer within 0.5 s"}
         assert (loop.time() - began > 0.4, waited.seconds < 0.9) == (True, True)
 
-    over_lines(play)
+    over_lines(play, seconds=0.5)

@@ -90,6 +90,22 @@ def test_a_change_is_logged_once_and_by_the_name_that_people_gave_the_policy(cap
     assert [change.policy for change in world.told] == ["显存紧张", "shed"] * 2
 
 
+def test_what_acts_is_over_when_it_is_declared_no_more_or_otherwise_and_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.take(pressure("gone"), pressure("changed"), pressure("calm", threshold=99), pressure("stays"))
+    world.at(0.0, queue=11)
+    assert [(one.name, one.acting) for one in world.told] == [("gone", True), ("changed", True), ("stays", True)]
+    caplog.clear()
+    world.take(pressure("changed", threshold=12), pressure("stays", config={"priority": "P1"}))
+    assert [record.getMessage() for record in caplog.records] == [
+        "pressure gone is over: it is not declared any more",
+        "pressure changed is over: its trigger is another one",
+    ]
+    assert [(one.name, one.acting) for one in world.told[3:]] == [("gone", False), ("changed", False)]
+    assert list(world.pressures.changes) == world.told
+    assert world.pressures.of("any").policies == ("stays",)
+
+
 def test_a_policy_with_routes_is_about_these_only_and_others_add_to_it() -> None:
     world = World()
     world.take(

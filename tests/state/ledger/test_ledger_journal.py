@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ledger_kit import SMALL, abandon, entries, entry, files, opened, wire
 
 from sits.inner.errors import Code, SitsError
+from sits.inner.stuck import Stuck
 from sits.state.ledger import Entry, Figures, Query, open_table
 from sits.state.ledger.audit import audit
 from sits.state.ledger.drain import UNBORN_SECONDS, Drain
@@ -317,6 +318,39 @@ def test_while_the_table_is_away_entries_wait_and_at_the_cap_they_are_dropped_lo
     ledger.close()
     assert [one.request_id for one in held(tmp_path)] == [f"req-{n}" for n in [*range(figures.written), *range(500, 510)]]
     assert ledger.figures().dropped == figures.dropped
+
+
+def test_what_the_table_does_not_take_is_stuck_since_it_first_was_until_it_is_taken(tmp_path: Path) -> None:
+    table, wall = Away(tmp_path), [1000.0]
+    ledger = opened(tmp_path, table, wall=lambda: wall[0])
+    assert ledger.stuck is None
+    seen = []
+    for number in range(3):
+        ledger.write(entry(number))
+        ledger.tick()
+        wall[0] += 1.0
+        seen.append(ledger.stuck)
+    assert seen == [Stuck(1000.0, "the table does not take entries, they stay in the journal: away")] * 3
+    table.away = False
+    ledger.tick()
+    assert ledger.stuck is None
+    ledger.close()
+
+
+def test_a_journal_that_gets_no_more_room_is_stuck_before_anything_is_lost(tmp_path: Path) -> None:
+    moments = [0.0]
+    ledger = opened(tmp_path, open_table(tmp_path), clock=lambda: moments[0], wall=lambda: 1000.0)
+    ledger.tick()
+    ledger.write(entry(1))
+    (tmp_path / FOLDER).rename(tmp_path / "away")
+    ledger.tick()
+    why = f"the journal gets no room for what is to come: {tmp_path / FOLDER}: No such file or directory"
+    assert (ledger.stuck, ledger.figures().dropped) == (Stuck(1000.0, why), 0)
+    (tmp_path / "away").rename(tmp_path / FOLDER)
+    moments[0] = 1.0
+    ledger.tick()
+    assert ledger.stuck is None
+    ledger.close()
 
 
 class Unsure(SqliteTable):

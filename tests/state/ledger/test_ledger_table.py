@@ -105,6 +105,14 @@ def test_a_query_finds_what_it_means(table: LedgerTable, query: Query, found: li
     assert [entry_of(row) for row in table.entries(query).rows] == [BOOKS[number] for number in found]
 
 
+def test_a_request_for_which_no_model_was_asked_is_a_request_and_no_attempt(table: LedgerTable) -> None:
+    refused = entry(0, attempt=0, model="", outcome="unauthorized", status=401)
+    by_a_rung = entry(1, attempt=2, model="")
+    fill(table, [refused, by_a_rung, entry(2)])
+    found = [(one.group[0], one.requests, one.attempts, one.errors) for one in table.sums(Query(), ("outcome",))]
+    assert found == [("ok", 2, 1, 0), ("unauthorized", 1, 0, 1)]
+
+
 def test_sums_count_what_is_known(table: LedgerTable) -> None:
     fill(table, BOOKS)
     assert table.sums(Query(), ("key",)) == [
@@ -199,7 +207,7 @@ def test_any_entry_can_be_kept_and_sums_are_those_of_the_entries(table: LedgerTa
     after = table.sums(Query())[0]
     assert (after.cost - before.cost, after.attempts - before.attempts, after.requests - before.requests) == (
         sum(one.cost or 0 for one in written),
-        len(written),
+        sum(1 for one in written if one.attempt and one.model),
         sum(one.final for one in written),
     )
 
@@ -262,7 +270,7 @@ def summed(rows: list[Row], by: tuple[str, ...]) -> list[Sums]:
         Sums(
             group,
             sum(one.final for one in found),
-            len(found),
+            sum(1 for one in found if one.attempt and one.model),
             sum(one.outcome != "ok" for one in found),
             sum(one.input_tokens or 0 for one in found),
             sum(one.output_tokens or 0 for one in found),
@@ -436,6 +444,21 @@ def test_a_ledger_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(SitsError, match="use a newer sits"):
         open_table(tmp_path)
+
+
+def test_sums_that_counted_requests_without_a_model_as_attempts_are_made_right(tmp_path: Path) -> None:
+    table = SqliteTable(tmp_path)
+    fill(table, [entry(0, attempt=0, model="", outcome="unauthorized", status=401), entry(1)])
+    table.close()
+    connection = sqlite3.connect(tmp_path / FILE)
+    connection.execute("UPDATE ledger_sums SET attempts = 1")
+    connection.execute("PRAGMA user_version = 1")
+    connection.commit()
+    connection.close()
+    table = SqliteTable(tmp_path)
+    assert [(one.requests, one.attempts) for one in table.sums(Query())] == [(2, 1)]
+    assert table.uneven() == []
+    table.close()
 
 
 def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class Child:
     @property
     def ending(self) -> str:
         """How it ended, where we can know."""
-        return "of another process" if self._process is None else _ending(self._process)
+        return "how, only the process knows that had started it" if self._process is None else _ending(self._process)
 
     def resident(self) -> int:
         """Bytes of memory that the process holds now, mapped weights included; 0 when it is gone."""

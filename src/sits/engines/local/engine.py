@@ -306,7 +306,8 @@ class LocalCall:
         headers = [field for field in asked.headers if field[0] not in (b"authorization", b"x-api-key")]
         headers.append((b"authorization", self._resident.key))
         self._remote = remote
-        deadlines = msgspec.structs.replace(self._deadlines, total=self._left())
+        given = self._deadlines
+        deadlines = msgspec.structs.replace(given, total=self._left(), declared=given.declared or given.total)
         body, self._through = asked.body, None
         if self._resident.plan.engine == "local" and (changed := cancellable(asked.path, body)) is not None:
             body, self._through = changed
@@ -332,7 +333,7 @@ class LocalCall:
 
     def _too_late(self) -> None:
         self._timer = None
-        waited = f"{self._resident.plan.name} was still {self._resident.status.state} after {self._deadlines.total:g} s"
+        waited = f"{self._resident.plan.name} was still {self._resident.status.state} after {self._deadlines.allowed}"
         self._refused(SitsError(Code.UPSTREAM_TIMEOUT, f"total: {waited}"))
 
     def _finish(self) -> None:

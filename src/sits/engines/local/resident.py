@@ -31,6 +31,8 @@ BACK_OFF_SECONDS = 10.0
 """How long after a failed load the next one is refused with the same answer."""
 FALL_SECONDS = 60.0
 """How long falling asleep or waking may take: then the process is ended, and the model loaded anew."""
+END_SECONDS = 2.0
+"""How long the end of a process may take whose socket is closed: a killed one gives back its memory first."""
 LOADS = 3
 """How often a model is loaded that is gone again before it could be asked."""
 _POLL_SECONDS = 0.05
@@ -188,9 +190,17 @@ class Resident:
 
     def lose(self, remote: Engine) -> None:
         """`remote` does not answer any more."""
-        if self.remote is remote and self._child is not None:
-            self._child.on_gone = None
-            self._on_gone(self._child)
+        child = self._child
+        if self.remote is not remote or child is None:
+            return
+        if child.gone or self.left_by_itself():
+            child.on_gone = None
+            self._on_gone(child)
+            return
+        # Its socket is closed a moment before anybody can know how it ended.
+        child.on_gone = self._tell_end
+        asyncio.get_running_loop().call_later(END_SECONDS, self._tell_silent, child)
+        self._forget()
 
     async def unload(self) -> bool:
         """End the model's process unless it has requests in hand; whether it is gone."""
@@ -266,6 +276,8 @@ class Resident:
         begun = time.monotonic()
         self._error = None
         self._drop_remote()
+        found = self._found()
+        goes_on = found is not None and not found.gone and found.lease.state == "hot"
         child, loads = await self._roused(), 0
         while child is None:
             if loads == LOADS:
@@ -281,12 +293,21 @@ class Resident:
         if loads:
             self._load_seconds = seconds
         taken = memory.size(child.lease.needs)
-        log.info("%s is ready after %.3f s (pid %d, about %s)", self.plan.name, seconds, child.lease.pid, taken)
+        if goes_on and child is found:
+            log.info("%s goes on in its process (pid %d, about %s)", self.plan.name, child.lease.pid, taken)
+        else:
+            log.info("%s is ready after %.3f s (pid %d, about %s)", self.plan.name, seconds, child.lease.pid, taken)
 
     def _adopt(self, child: Child) -> None:
         self._child = child
         child.on_gone = self._on_gone
         self.key = b"Bearer " + child.lease.key.encode()
+
+    def _found(self) -> Child | None:
+        """The process that there is, of whatever state."""
+        if self._child is None and (found := self._machine.attach(self.lease)) is not None:
+            self._adopt(found)
+        return self._child
 
     async def _roused(self) -> Child | None:
         """The process that there is, hot; None when there is none, or it has ended instead.
@@ -294,9 +315,7 @@ class Resident:
         Raises:
             SitsError: `model_does_not_fit`: it stays asleep.
         """
-        if self._child is None and (found := self._machine.attach(self.lease)) is not None:
-            self._adopt(found)
-        child = self._child
+        child = self._found()
         if child is None:
             return None
         self.look()
@@ -379,13 +398,23 @@ class Resident:
     def _on_gone(self, child: Child) -> None:
         if self._child is not child:
             return
-        remote, self.remote, self._child = self.remote, None, None
+        self._forget()
+        self._tell_end(child)
+
+    def _forget(self) -> None:
+        self._child = None
+        self._drop_remote()
+
+    def _tell_end(self, child: Child) -> None:
         if self.left_by_itself():
             log.info("%s is unloaded", self.plan.name)
         elif not self._ended:
             log.warning("the process of %s ended: %s", self.plan.name, child.ending)
-        if remote is not None:
-            self._close_soon(remote)
+
+    def _tell_silent(self, child: Child) -> None:
+        if not child.gone:
+            child.on_gone = None
+            log.warning("%s does not answer any more, though its process (pid %d) still runs", self.plan.name, child.lease.pid)
 
 
 def _asleep(child: Child) -> bool:

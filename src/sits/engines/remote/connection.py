@@ -204,12 +204,12 @@ class Connection(asyncio.Protocol):
             self.retire()
             return
         if now >= call.ends:
-            which, seconds = "total", call.deadlines.total
+            which, allowed = "total", call.deadlines.allowed
         elif self._told:
-            which, seconds = "idle", call.deadlines.idle
+            which, allowed = "idle", f"{call.deadlines.idle:g} s"
         else:
-            which, seconds = "headers", call.deadlines.headers
-        self._give_up(SitsError(Code.UPSTREAM_TIMEOUT, f"{self._origin}: the {which} deadline of {seconds:g} s passed"))
+            which, allowed = "headers", f"{call.deadlines.headers:g} s"
+        self._give_up(SitsError(Code.UPSTREAM_TIMEOUT, f"{self._origin}: the {which} deadline of {allowed} passed"))
 
     # What the transport calls
 

@@ -105,14 +105,14 @@ class Pool:
             task.cancel()
 
     def overdue(self, call: RemoteCall, now: float) -> None:
-        which, seconds = "connect", call.deadlines.connect
+        which, allowed = "connect", f"{call.deadlines.connect:g} s"
         if now >= call.ends:
-            which, seconds = "total", call.deadlines.total
+            which, allowed = "total", call.deadlines.allowed
         waited = call in self.waiting
         doing = f"waiting for one of {self._limits.connections} connections" if waited else "connecting"
         self.withdraw(call)
         code = Code.OVERLOADED if waited else Code.UPSTREAM_TIMEOUT
-        message = f"{self._origin}: the {which} deadline of {seconds:g} s passed while {doing}"
+        message = f"{self._origin}: the {which} deadline of {allowed} passed while {doing}"
         call.fail(SitsError(code, message, remedy=Remedy.TRY_ELSEWHERE))
 
     # Making connections

@@ -33,7 +33,7 @@ from sits.gateway.http.front import (
     Front,
 )
 from sits.gateway.http.head import examine, origin_form, too_large, too_long
-from sits.gateway.http.refusal import refusal
+from sits.gateway.http.refusal import defected, refusal
 from sits.gateway.wire import Request
 from sits.inner.errors import Code, SitsError
 from sits.inner.sweep import NEVER
@@ -397,7 +397,6 @@ class HttpProtocol(asyncio.Protocol):
             try:
                 self.front.handler(request, wire)
             except Exception:
-                _log.exception("the handler raised")
                 self._make_good(request, wire)
         self._turning = False
         if not queue:
@@ -406,12 +405,12 @@ class HttpProtocol(asyncio.Protocol):
     def _make_good(self, request: Request, wire: HttpWire) -> None:
         """The handler has failed: say so where nothing is said yet, and cut what is half said."""
         wire.keep = False
+        request_id = self.front.request_id(request.headers)
+        _log.exception("the handler raised", extra={"request_id": request_id})
         if wire.opened:
             wire.abort()
-            return
-        request_id = self.front.request_id(request.headers)
-        error = SitsError(Code.INTERNAL, "a defect of the gateway; its log has the details")
-        wire.respond(error.status, *refusal(error, request.path, request_id))
+        else:
+            wire.respond(*defected(request.path, request_id))
 
     def answered(self, wire: HttpWire) -> None:
         """The answer is complete: go on with what is queued, or wait for more."""

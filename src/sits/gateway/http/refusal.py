@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sits.dialects import client
 from sits.engines.base import Headers
-from sits.inner.errors import SitsError
+from sits.inner.errors import SitsError, defect
 
 
 def refusal(error: SitsError, path: bytes, request_id: str) -> tuple[Headers, bytes]:
@@ -18,3 +18,9 @@ def refusal(error: SitsError, path: bytes, request_id: str) -> tuple[Headers, by
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(0, -int(-error.retry_after // 1))))
     return headers, dialect.error(error, request_id)
+
+
+def defected(path: bytes, request_id: str) -> tuple[int, Headers, bytes]:
+    """Status, fields and body of an answer that nobody gave because whoever was to give it raised."""
+    error = defect(request_id)
+    return (error.status, *refusal(error, path, request_id))

@@ -222,6 +222,17 @@ def _reports() -> Schema:
     )
 
 
+def _storage() -> Schema:
+    return record(
+        {
+            "what": said(one_of(("ledger", "trace", "vectors", "figures")), "What is not written as it should be."),
+            "worker": said(INTEGER, "Who cannot write it."),
+            "since": said(NUMBER, "Unix seconds."),
+            "why": STRING,
+        }
+    )
+
+
 def _cache() -> dict[str, Schema]:
     counts: Schema = {"type": "object", "additionalProperties": True}
     return {
@@ -306,6 +317,10 @@ def _status() -> Schema:
                 "Whether requests are read as the Domains declare: `unwell` says why not. `/v1/admin/intent` has all of it.",
             ),
             "reports": said(_reports(), "What this process and the others of its service tell each other of targets."),
+            "storage": said(
+                listed(_storage()),
+                "What does not reach its disk or server, in all workers; requests are answered all the same. Empty: all does.",
+            ),
             "auth": said(BOOLEAN, "Whether a key is asked for."),
             "models": {"type": "object", "additionalProperties": model},
             "routes": listed(STRING),

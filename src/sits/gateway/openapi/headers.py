@@ -8,6 +8,7 @@ from sits.gateway.openapi.shapes import STRING, Schema
 
 TOKEN = {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"}
 SECONDS = {"type": "string", "pattern": "^(?=.*[1-9])([0-9]{1,9}(\\.[0-9]{0,9})?|\\.[0-9]{1,9})\\s*(ms|s)?$"}
+SWITCH = {"enum": ["off", "on"]}
 CLASS = {"enum": ["P0", "P1", "P2"]}
 
 
@@ -36,7 +37,7 @@ HEADERS = (
         "P2",
         CLASS,
     ),
-    _header("x-sits-fallback", "`off`: ask the first target only.", "off"),
+    _header("x-sits-fallback", "`off`: ask the first target only; `on`: as without it.", "off", SWITCH),
     _header("x-sits-session", "Its session: where routes say so, requests of one session go to one model.", "s-1"),
     _header("x-traffic-color", "The colour of this traffic, for every hop.", "green", TOKEN),
     _header("x-experiment-id", "The experiment that it belongs to, for every hop.", "exp-8", TOKEN),

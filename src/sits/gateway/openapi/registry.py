@@ -52,7 +52,10 @@ def _found() -> Schema:
     return record(
         {
             "name": FILLED,
-            "cosine": said(NUMBER, "Of its card to the query, calibrated: unrelated texts are about 0."),
+            "cosine": said(
+                nullable(NUMBER),
+                "Of its card to the query, calibrated: unrelated texts are about 0. Null where it is not known: see `left_out`.",
+            ),
             "why": said(STRING, "Which searches had it: by name, by words, by meaning."),
             "grade": one_of(GRADES),
         }
@@ -116,7 +119,7 @@ def schemas() -> dict[str, Schema]:
             {
                 "object": STRING,
                 "data": listed(_found()),
-                "left_out": said(nullable(STRING), "Why meaning was not asked, where it was not."),
+                "left_out": said(nullable(STRING), "Why meaning was not asked, or not of all services; null where it was."),
             }
         ),
         "ServiceList": record({"object": STRING, "data": listed(_service()), "has_more": BOOLEAN, "next": nullable(STRING)}),

@@ -20,6 +20,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import api
 from nats.js.client import JetStreamContext
+from nats.js.errors import ServiceUnavailableError
 
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus.bell import Bell
@@ -82,9 +83,7 @@ class Link:
                     self._under_way.discard(bound)
         except (TimeoutError, OSError, nats.errors.Error) as exc:
             reason = self._trouble if isinstance(exc, TimeoutError) and self._trouble is not None else exc
-            raise SitsError(
-                Code.STATE_UNAVAILABLE, f"NATS: {what} failed: {str(reason) or type(reason).__name__}", retry_after=1.0
-            ) from exc
+            raise SitsError(Code.STATE_UNAVAILABLE, f"NATS: {what} failed: {_words(reason)}", retry_after=1.0) from exc
 
     async def aclose(self) -> None:
         self._closed = True
@@ -152,6 +151,18 @@ class Link:
         if self._client is not None and self._client.is_connected:
             self._trouble = None
         self.ring()
+
+
+_WITHOUT = frozenset((None, 10039, 10076))
+"""What `ServiceUnavailableError` says of a server without JetStream: nobody answers at all, it is not enabled for the account, or
+not enabled."""
+
+
+def _words(reason: Exception) -> str:
+    """What failed, for people."""
+    if isinstance(reason, ServiceUnavailableError) and reason.err_code in _WITHOUT:
+        return "the server does not answer for JetStream, which the bus needs: start it as `nats-server -js`"
+    return str(reason) or type(reason).__name__
 
 
 async def _close(client: Client, seconds: float) -> None:

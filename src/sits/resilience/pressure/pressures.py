@@ -154,7 +154,10 @@ class Pressures:
                 policy = _Policy(resource, self._wall())
             policy.declare(resource, models)
             kept[name] = policy
+        left = [(name, policy) for name, policy in self._policies.items() if policy.watch.acting and kept.get(name) is not policy]
         self._policies = kept
+        for name, policy in left:
+            self._ended(name, policy, "its trigger is another one" if name in kept else "it is not declared any more")
         metrics = {policy.resource.spec.trigger.metric for policy in kept.values()}
         self._readings.want(metrics, targets, prometheus, local_memory_mib)
         self._settle()
@@ -233,16 +236,26 @@ class Pressures:
             _log.warning("pressure %s %s: nothing is known of %s: %s", name, stays, policy.resource.spec.trigger.metric, trouble)
 
     def _happened(self, name: str, policy: _Policy) -> None:
+        """By a reading."""
+        watch = policy.watch
+        called = self._tell(name, policy, acting=watch.acting)
+        word, figure = ("acts", watch.threshold) if watch.acting else ("is over", watch.release)
+        _log.warning("pressure %s %s: %s is %.4g (%.4g)", called, word, policy.resource.spec.trigger.metric, watch.value, figure)
+
+    def _ended(self, name: str, policy: _Policy, why: str) -> None:
+        """By another configuration, while it acted."""
+        _log.warning("pressure %s is over: %s", self._tell(name, policy, acting=False), why)
+
+    def _tell(self, name: str, policy: _Policy, *, acting: bool) -> str:
+        """Note a change for pages and metrics; what the policy is called in the log."""
         watch, trigger = policy.watch, policy.resource.spec.trigger
         policy.since = self._wall()
         words = policy.resource.spec.policy or name
-        change = PressureChange(name, watch.acting, trigger.metric, watch.value, watch.threshold, policy.since, words)
+        change = PressureChange(name, acting, trigger.metric, watch.value, watch.threshold, policy.since, words)
         self.changes.append(change)
-        word, figure = ("acts", watch.threshold) if watch.acting else ("is over", watch.release)
-        called = name if words == name else f"{name} ({words})"
-        _log.warning("pressure %s %s: %s is %.4g (%.4g)", called, word, trigger.metric, watch.value, figure)
         if self._told is not None:
             self._told(change)
+        return name if words == name else f"{name} ({words})"
 
     def _settle(self) -> None:
         """Set what is in force for each route that a policy names, and for all others."""

@@ -17,9 +17,9 @@ from typing import TypeVar
 
 import msgspec
 
-from sits.inner.ending import together
 from sits.inner.errors import Code, SitsError
 from sits.ports.bus.base import Bus, Message, Subscription
+from sits.ports.ending import together
 from sits.state.clocks.hybrid import DRIFT, HybridClock, Stamp
 from sits.state.crdt.gossip import LARGEST_PENDING, Gossip
 from sits.state.crdt.messages import Name

@@ -46,6 +46,7 @@ class Journal:
         "on_turn",
         "spare",
         "trouble",
+        "wanting",
         "written",
     )
 
@@ -70,6 +71,8 @@ class Journal:
         self.dropped = 0
         self.trouble = ""
         """Why the last segment that was needed could not be had."""
+        self.wanting = ""
+        """Why the next segment is not ready; empty when it is, or when it is the table that must make room."""
         self.on_turn: Callable[[], None] = _nothing
         """Called when a segment was filled."""
         self._clock = clock
@@ -102,6 +105,7 @@ class Journal:
         """Make the next segment ready, unless there is one or the cap is reached."""
         if self.spare is None and len(self.closed) + (self.active is not None) < self._segments:
             self.spare = self._made()
+            self.wanting = "" if self.spare is not None else self.trouble
 
     def close(self) -> None:
         """Take no more entries: what is written stands in `closed`."""

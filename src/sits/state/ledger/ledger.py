@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from sits.inner.errors import SitsError
+from sits.inner.stuck import Stuck, still
 from sits.ports.room import told
 from sits.state.ledger.drain import Drain
 from sits.state.ledger.entry import Entry
@@ -93,6 +94,8 @@ class Ledger:
         self._dropped_told = 0
         self._ticks = 0
         self._proven = False
+        self.stuck: Stuck | None = None
+        """Why entries do not go where they are to go; those that there is room for in the journal are not lost."""
         self.write: Callable[[Entry], None] = self._journal.write
         """Keep an entry. Never raises, never waits; from its return on the entry outlives the process."""
 
@@ -106,6 +109,7 @@ class Ledger:
         """One round of the drain; the thread does this. Never raises: what goes wrong is logged, and tried again."""
         orphans = self._ticks % ORPHAN_TICKS == 0
         self._ticks += 1
+        why = ""
         try:
             self._drain.own()
             if orphans:
@@ -116,17 +120,23 @@ class Ledger:
             self._forget()
         except SitsError as error:
             self._failures += 1
-            self._complain("table", "the table does not take entries, they stay in the journal", error.message)
+            why = self._complain("table", "the table does not take entries, they stay in the journal", error.message)
         except OSError as error:
             self._failures += 1
-            self._complain("journal", "the journal is in trouble", str(error))
-        except Exception:  # A defect in here must not end the drain: the journal would fill up.
+            why = self._complain("journal", "the journal is in trouble", str(error))
+        except Exception as error:  # A defect in here must not end the drain: the journal would fill up.
             self._failures += 1
+            why = f"a defect while draining: {type(error).__name__}: {error}"
             _log.exception("a defect while draining the ledger")
         journal = self._journal
         if journal.dropped != self._dropped_told:
             self._dropped_told = journal.dropped
-            self._complain("dropped", f"{journal.dropped} entries were dropped so far: the books are incomplete", journal.trouble)
+            why = self._complain(
+                "dropped", f"{journal.dropped} entries were dropped so far: the books are incomplete", journal.trouble
+            )
+        if not why and journal.wanting:
+            why = f"the journal gets no room for what is to come: {journal.wanting}"
+        self.stuck = still(self.stuck, why, self._wall()) if why else None
 
     def figures(self) -> Figures:
         """What was done so far."""
@@ -172,9 +182,10 @@ class Ledger:
         if not self._table.forget(self._wall() - self._keep_days * 86_400.0):
             self._forget_at = now + FORGET_SECONDS
 
-    def _complain(self, kind: str, what: str, why: str) -> None:
-        """Say it, though not every second."""
+    def _complain(self, kind: str, what: str, why: str) -> str:
+        """Say it, though not every second; what is to be said."""
         now = self._clock()
         if now - self._complained.get(kind, -math.inf) >= COMPLAINT_SECONDS:
             self._complained[kind] = now
             _log.error("%s: %s", what, why)
+        return f"{what}: {why}"

@@ -20,7 +20,7 @@ _COLUMNS = ", ".join(COLUMNS)
 _FILTERS = tuple(field for field in Query.__struct_fields__ if field not in ("since", "until"))
 _COUNTED = (
     "sum(final)",
-    "count(*)",
+    "sum(CASE WHEN attempt = 0 OR model = '' THEN 0 ELSE 1 END)",
     "sum(CASE WHEN outcome = 'ok' THEN 0 ELSE 1 END)",
     "sum(input_tokens)",
     "sum(output_tokens)",

@@ -62,6 +62,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE ledger_state (forgotten INTEGER NOT NULL) STRICT",
         "INSERT INTO ledger_state VALUES (0)",
     ),
+    # Requests for which no model was asked were counted as an attempt each.
+    ("UPDATE ledger_sums SET attempts = 0 WHERE party IN (SELECT id FROM ledger_parties WHERE model = '')",),
 )
 """Each takes the file from version N (its place) to N + 1. Released ones never change."""
 

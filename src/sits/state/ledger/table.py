@@ -54,8 +54,9 @@ class Sums(msgspec.Struct, frozen=True):
     """The values of the dimensions asked for, in that order."""
     requests: int
     attempts: int
+    """Times that a model was asked: none for a request that was refused before, or answered without one."""
     errors: int
-    """Attempts whose outcome was not `ok`."""
+    """Entries whose outcome was not `ok`."""
     input_tokens: int
     output_tokens: int
     cached_tokens: int

@@ -36,10 +36,10 @@ Totals = dict[tuple[int, Party], list[int]]
 
 
 def tally(uses: Iterable[Use]) -> list[int]:
-    """How many they are and what they used: attempts, tokens (input, output, cached, of reasoning), cost, unpriced, latency."""
-    attempts = given = made = cached = thought = cost = unpriced = latency = 0
+    """How many they are and what they used: entries, tokens (input, output, cached, of reasoning), cost, unpriced, latency."""
+    entries = given = made = cached = thought = cost = unpriced = latency = 0
     for use in uses:
-        attempts += 1
+        entries += 1
         given += use.input_tokens or 0
         made += use.output_tokens or 0
         cached += use.cached_tokens or 0
@@ -50,22 +50,23 @@ def tally(uses: Iterable[Use]) -> list[int]:
         else:
             cost += price
         latency += int(use.latency_ms * 1e3)
-    return [attempts, given, made, cached, thought, cost, unpriced, latency]
+    return [entries, given, made, cached, thought, cost, unpriced, latency]
 
 
 def figures(names: Names, counted: Sequence[int]) -> tuple[int, ...]:
     """What was counted for these names, as `FIGURES`."""
-    attempts, given, made, cached, thought, cost, unpriced, latency = counted
+    entries, given, made, cached, thought, cost, unpriced, latency = counted
     return (
-        attempts if names.final else 0,
-        attempts,
-        0 if names.outcome == "ok" else attempts,
+        entries if names.final else 0,
+        # Who was refused before, or answered from a cache or a lower rung, made nobody's attempt.
+        entries if names.attempt and names.model else 0,
+        0 if names.outcome == "ok" else entries,
         given,
         made,
         cached,
         thought,
         cost,
-        attempts if names.estimated else 0,
+        entries if names.estimated else 0,
         unpriced,
         latency,
     )

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from sits.inner.errors import Code, SitsError
+from sits.inner.stuck import Stuck, still
 from sits.ports.store import ABSENT, Add, Change, Delete, Entry, Put, Store
 from sits.ports.vectors import Item, Vectors, rules
 from sits.state.outbox import layout
@@ -79,6 +80,7 @@ class Relay:
         self.oldest: float | None = None
         """When the oldest of them was made; unix seconds."""
         self.trouble = ""
+        self.stuck: Stuck | None = None
         """Why the last round failed; empty when it did not."""
         self.wake = asyncio.Event()
         self._place = place
@@ -180,11 +182,12 @@ class Relay:
         except Exception as error:  # A defect must not end the relay: nothing would become visible any more.
             return self._failed(f"{type(error).__name__}: {error}", known=False)
         self._failures = 0
-        self.trouble = ""
+        self.trouble, self.stuck = "", None
         return _Wait(idle=0.0 if soon else self._terms.tick)
 
     def _failed(self, why: str, *, known: bool) -> _Wait:
         self.trouble = why
+        self.stuck = still(self.stuck, f"the outbox of {self._collection} waits: {why}", self._wall())
         self._tally.failures += 1
         self._failures += 1
         if self._clock() - self._complained >= COMPLAINT_SECONDS:

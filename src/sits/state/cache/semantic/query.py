@@ -25,6 +25,7 @@ from sits.state.cache.semantic.reading import LONGEST, read
 
 ASKED: frozenset[Operation] = frozenset(("chat", "responses", "messages"))
 """Operations that carry a conversation, whose last turn can be a question."""
+THRESHOLD = b"x-sits-cache-threshold"
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -125,7 +126,9 @@ def threshold(header: bytes | None) -> float | None:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise SitsError(Code.INVALID_REQUEST, f"a threshold is a number from 0 to 1, not {header[:40]!r}")
+        said = header[:40].decode("utf-8", "replace")
+        message = f"{THRESHOLD.decode()}: {said!r} is no number from 0 to 1"
+        raise SitsError(Code.INVALID_REQUEST, message, param=THRESHOLD.decode())
     return value
 
 
