@@ -437,7 +437,8 @@ OURS_TO_KNOW = frozenset({
     Code.STREAM_STALLED,
 })  # fmt: skip
 """Errors whose messages name an address: it is in the record and the log, and no business of the client's."""
-_ADDRESS = re.compile(r"https?://[^\s/'\"]+?(?=[:;,.)]*(?:[\s/'\"]|$))")
+_ADDRESS = re.compile(r"https?://(?:[:;,.)]*+[^\s/'\":;,.)])+")
+"""Without the punctuation of the sentence that it stands in."""
 
 
 def for_client(x: Exchange, error: SitsError) -> SitsError:
