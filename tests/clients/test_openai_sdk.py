@@ -171,7 +171,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[openai.APIStatusError], str, str | N
     "more than the context holds": (
         {"messages": [{"role": "user", "content": "word " * 5000}]},
         openai.BadRequestError,
-        "4096 tokens",
+        "4096",
         None,
     ),
 }

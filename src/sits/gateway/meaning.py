@@ -106,6 +106,7 @@ class Meaning:
                 if self._outbox is not None:
                     await self._outbox.start()
             except SitsError as error:
+                await self._let_go()
                 self.trouble = error.message
                 _log.error("there is no semantic cache: %s", error.message)
                 return
@@ -127,11 +128,19 @@ class Meaning:
     async def aclose(self) -> None:
         """Let go of the index."""
         self._caches.semantic = None
-        if self._outbox is not None:
-            await self._outbox.aclose()
-        if self._shared is not None:
-            await self._shared.aclose()
-        if self._vectors is not None:
-            await self._vectors.aclose()
-        if self._scratch is not None:
-            await asyncio.to_thread(self._scratch.cleanup)
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Of all that was made so far: what is tried again is made anew."""
+        outbox, self._outbox = self._outbox, None
+        shared, self._shared = self._shared, None
+        vectors, self._vectors = self._vectors, None
+        scratch, self._scratch = self._scratch, None
+        if outbox is not None:
+            await outbox.aclose()
+        if shared is not None:
+            await shared.aclose()
+        if vectors is not None:
+            await vectors.aclose()
+        if scratch is not None:
+            await asyncio.to_thread(scratch.cleanup)

@@ -186,8 +186,13 @@ class Sense:
             vectors = await self._open()
         else:
             # Made anew from kept embeddings in a moment, so that workers need not share them.
-            self._scratch = tempfile.TemporaryDirectory(prefix="sits-registry-", ignore_cleanup_errors=True)
-            vectors = await open_vectors("embedded", pathlib.Path(self._scratch.name))
+            scratch = tempfile.TemporaryDirectory(prefix="sits-registry-", ignore_cleanup_errors=True)
+            try:
+                vectors = await open_vectors("embedded", pathlib.Path(scratch.name))
+            except BaseException:  # It is tried again.
+                scratch.cleanup()
+                raise
+            self._scratch = scratch
         self._placing = placing
         self._index = Index(vectors, EMBEDDER if self.embedder.built_in else self.embedder.weights, placing.dimension)
         return self._index
