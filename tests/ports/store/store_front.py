@@ -22,7 +22,8 @@ async def listening(serve: Serve, context: ssl.SSLContext | None = None) -> Asyn
         with contextlib.suppress(asyncio.CancelledError, OSError):
             await serve(reader, writer)
         writer.close()
-        with contextlib.suppress(OSError):
+        # One that is ended in the middle of closing closes all the same.
+        with contextlib.suppress(asyncio.CancelledError, OSError):
             await writer.wait_closed()
 
     async with await asyncio.start_server(served, "127.0.0.1", 0, ssl=context) as server:

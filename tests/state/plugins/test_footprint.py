@@ -66,18 +66,18 @@ def until_out(fence, call, most):
 @pytest.mark.parametrize("times", [FEW, MANY])
 def test_what_each_call_keeps_is_measured_to_the_block(times):
     """An object is a block of 64 bytes by our count; its place in the list that keeps it is eight more."""
-    limits = Limits(troubles=10**9, slow=1.0, sampled_first=2000, all_bytes=1 << 60)
+    limits = Limits(troubles=10**9, slow=1.0, sampled_first=600, all_bytes=1 << 60)
     fence, call, _ = fenced(lambda mine: mine.kept.append(object()), limits, footprint=Switched(times))
-    for _ in range(2000):
+    for _ in range(600):
         call()
     assert 64 <= fence._kept / fence._sampled <= 90
 
 
 @pytest.mark.parametrize("times", [FEW, MANY])
 def test_one_that_keeps_nothing_is_seen_to_keep_nothing(times):
-    limits = Limits(troubles=10**9, slow=1.0, sampled_first=2000, all_bytes=1 << 60)
+    limits = Limits(troubles=10**9, slow=1.0, sampled_first=600, all_bytes=1 << 60)
     fence, call, _ = fenced(lambda mine: None, limits, footprint=Switched(times))
-    for _ in range(2000):
+    for _ in range(600):
         call()
     assert abs(fence._kept / fence._sampled) < 16
 
