@@ -10,9 +10,10 @@ from hypothesis.extra.numpy import arrays
 
 from sits.routing.intent import votes, words
 from sits.routing.intent.fitting import Known, fit_intent, known
-from sits.routing.intent.head import Head, fit, ones, out_of_fold, softmax
+from sits.routing.intent.head import Head, fit, ones, out_of_fold
 from sits.routing.intent.intent import Intent, deep_seen, products_beside, quick_seen
 from sits.routing.intent.judge import Marks, calibration_error, judge
+from sits.routing.intent.optimum import softmax
 from sits.routing.intent.recent import Recent
 from sits.routing.intent.seen import Seen, see
 from sits.routing.intent.spread import spread
@@ -83,9 +84,9 @@ def plain(vectors: np.ndarray) -> Seen:
     return Seen(vectors.astype(np.float32), none, none, none.astype(np.float32))
 
 
-def fitted(vectors: np.ndarray, labels: np.ndarray, classes: int, penalty: float, steps: int = 200) -> Head:
+def fitted(vectors: np.ndarray, labels: np.ndarray, classes: int, penalty: float) -> Head:
     seen = plain(vectors)
-    return fit(seen, ones(labels, classes), penalty, seen.products(), steps)
+    return fit(seen, ones(labels, classes), penalty, seen.products())
 
 
 def clusters(per: int = 12, classes: int = 3, size: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -105,7 +106,7 @@ def test_a_head_tells_its_classes_apart_and_is_the_same_each_time() -> None:
 def test_a_fitted_head_is_where_its_loss_is_flat() -> None:
     vectors, labels = clusters()
     penalty = 1e-2
-    head = fitted(vectors, labels, 3, penalty, steps=3000)
+    head = fitted(vectors, labels, 3, penalty)
     middle = vectors.mean(axis=0)
     scale = float(np.sqrt(((vectors - middle) ** 2).sum(axis=1).mean()))
     wrong = (softmax(head.scores(plain(vectors)).astype(np.float64)) - np.eye(3)[labels]) / len(labels)
@@ -138,7 +139,7 @@ def test_what_cannot_be_fitted_is_refused(count: int, labels: list[int]) -> None
 
 def test_examples_that_are_all_alike_leave_the_shares_of_classes() -> None:
     alike = np.ones((4, 3))
-    head = fitted(alike, np.array([0, 0, 0, 1]), 2, 1e-3, steps=3000)
+    head = fitted(alike, np.array([0, 0, 0, 1]), 2, 1e-3)
     assert softmax(head.scores(plain(alike)).astype(float))[0] == pytest.approx([0.75, 0.25], abs=1e-3)
 
 

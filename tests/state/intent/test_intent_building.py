@@ -279,3 +279,9 @@ def test_a_domain_of_the_configuration_reads_as_it_is_declared() -> None:
     snapshot_domain = read_value(value).resource
     assert isinstance(snapshot_domain, Domain)
     assert made_of({"law": snapshot_domain}).domains == ("law",)
+
+
+def test_a_domain_that_is_misspelt_is_told_with_the_nearest_name(tmp_path: Path) -> None:
+    for name, hint in (("leagl", '; did you mean "legal"? there are: '), ("zzz", "; there are: ")):
+        done = CliRunner().invoke(command, ["export", str(tmp_path / "d"), "--only", name])
+        assert (done.exit_code, f"there is no {name!r}{hint}code, compliance" in done.stderr) == (2, True)

@@ -140,6 +140,57 @@ def test_a_misspelt_label_is_refused_with_the_nearest_name(tmp_path: Path, row: 
     assert said in done.output
 
 
+def test_all_lines_with_something_wrong_are_named_at_once_and_odd_ones_told(tmp_path: Path) -> None:
+    path = written(tmp_path, ("legal 9", "leagl", "test"), ("maths 0", "unknown", "tune"))
+    lines = [
+        b"not json",
+        b'{"text": "c", "domain": "legal", "split": "tset"}',
+        b'{"text": "", "domain": "None"}',
+        b'{"text": "Legal 9", "domain": "legal", "foo": 1}',
+        b'{"text": "d", "domain": "legal", "foo": null, "id": 7}',
+    ]
+    path.write_bytes(path.read_bytes() + b"\n" + b"\n".join(lines))
+    for command in ("eval", "tune"):
+        done = CliRunner().invoke(intent, [command, str(path)])
+        assert (done.exit_code, [line.replace(f"{path}:", "") for line in done.stderr.splitlines()]) == (1, [
+            'warning: 17: "maths 0" is "unknown" here and "maths" in line 6',
+            'warning: 21: "Legal 9" is "legal" here and "leagl" in line 16',
+            'warning: 21: "foo" is no key of a query, and is passed over in 2 lines',
+            'warning: 22: "id" is no key of a query, and is passed over',
+            'Error: 16: `domain` "leagl" is nobody\'s: no query of the split `examples` or `tune` has it; did you mean "legal"?',
+            f"18: it is no JSON from column 1 on; write {LINE}, one object a line",
+            '19: `split` is "tset"; did you mean "test"?',
+            "20: `text` is empty; write what a user asks",
+            '20: `domain` "None" is nobody\'s: no query of the split `examples` or `tune` has it; write one of "legal", "maths", '
+            'or "unknown" for what is of none',
+        ])  # fmt: skip
+
+
+DOMAIN = """apiVersion: sits/v1
+kind: Domain
+metadata: {name: legal}
+spec: {description: law, examples: [a tenant, a lease, a court, a contract]}
+"""
+
+
+def test_lines_are_held_against_the_domains_of_a_configuration_with_all_else_that_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "legal.yaml").write_text(DOMAIN)
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"text": "a", "domain": "leagl"}\nnot json\n{"text": 5, "domain": "None"}\n')
+    done = CliRunner().invoke(intent, ["eval", str(path), "--config", str(tmp_path / "legal.yaml")])
+    told = [line.removeprefix("Error: ").removeprefix(f"{path}:") for line in done.stderr.splitlines()]
+    assert (done.exit_code, [line.split(":")[0] for line in told]) == (1, ["1", "2", "3", "3"])
+    assert told[0].endswith('no Domain of the configuration has it; did you mean "legal"?')
+
+
+@pytest.mark.parametrize(("split", "count"), [("tset", 3), ("tune", 4)])
+def test_a_line_whose_split_is_misspelt_makes_no_label_too_rare(tmp_path: Path, split: str, count: int) -> None:
+    rows = [*((f"m {at}", "medical", "tune") for at in range(3)), ("m 3", "medical", split)]
+    done = CliRunner().invoke(intent, ["tune", str(written(tmp_path, *rows, ("a", "x", "test")))])
+    said = '`split` is "tset"; did you mean "test"?' in done.stderr
+    assert (said, "are needed" in done.stderr, done.stderr.count("\n")) == (count == 3, False, 1 + (count == 3))
+
+
 def test_texts_with_two_labels_and_on_both_sides_are_told(tmp_path: Path) -> None:
     path = written(tmp_path, ("Legal 0 ", "maths", "tune"), ("maths 1", "maths", "test"), ("押金", "legal", "test"))
     assert list(load(path).doubts()) == [

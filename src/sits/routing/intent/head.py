@@ -1,18 +1,19 @@
 """A linear head over embeddings and words: multinomial logistic regression with a quadratic penalty, fitted on examples.
 
-It is fitted in the dual (one coefficient for each example and class), where long vectors cost no more than short ones, by
-accelerated gradient steps (Nesterov 1983) of a fixed count: the same examples give the same head, to the bit. Answering is one
-product of a vector and a matrix. Up to some ten thousand examples the matrix of their products fits in memory (10,000: 400 MB,
-and fitting holds it twice); no index is needed.
+It is fitted in the dual (one coefficient for each example and class), where long vectors cost no more than short ones, to the
+optimum (`optimum`): the same examples give the same head, to the bit. Answering is one product of a vector and a matrix. Up to
+some ten thousand examples the matrix of their products fits in memory (10,000: 400 MB, and fitting holds it twice); no index is
+needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from sits.routing.intent.optimum import minimise
 from sits.routing.intent.seen import Seen
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     Matrix = npt.NDArray[np.float32]
     Labels = npt.NDArray[np.intp]
 
-Floats = TypeVar("Floats", "npt.NDArray[np.float32]", "npt.NDArray[np.float64]")
-
-STEPS = 200
-"""Steps of a fit; more change no choice on the labelled set."""
 MOST_EXAMPLES = 10_000
 
 
@@ -47,14 +44,14 @@ class _Solved(msgspec.Struct, frozen=True):
     bias: Matrix
 
 
-def fit(seen: Seen, targets: Matrix, penalty: float, products: Matrix, steps: int = STEPS, weights: Matrix | None = None) -> Head:
+def fit(seen: Seen, targets: Matrix, penalty: float, products: Matrix, weights: Matrix | None = None) -> Head:
     """The head that fits examples, whose products are `products`; `targets` has the share of each class in each of them, and
     `weights` how much each counts, all alike when not given.
 
     Raises:
         ValueError: no examples, more than `MOST_EXAMPLES`, or not as many targets.
     """
-    found = _solve(products, targets, penalty, steps, weights)
+    found = _solve(products, targets, penalty, weights)
     return Head(seen.weighed(found.duals), found.bias)
 
 
@@ -63,7 +60,6 @@ def out_of_fold(
     targets: Matrix,
     penalty: float,
     fold: Labels,
-    steps: int = STEPS,
     weights: Matrix | None = None,
     heard: Callable[[], None] = lambda: None,
 ) -> Matrix:
@@ -78,7 +74,7 @@ def out_of_fold(
     for one in np.unique(fold):
         out = fold == one
         weighing = None if weights is None else weights[~out]
-        found = _solve(products[np.ix_(~out, ~out)], targets[~out], penalty, steps, weighing)
+        found = _solve(products[np.ix_(~out, ~out)], targets[~out], penalty, weighing)
         scores[out] = products[np.ix_(out, ~out)] @ found.duals + found.bias
         heard()
     return scores
@@ -98,7 +94,7 @@ def ones(labels: Labels, classes: int) -> Matrix:
     return found
 
 
-def _solve(products: Matrix, targets: Matrix, penalty: float, steps: int, weights: Matrix | None) -> _Solved:
+def _solve(products: Matrix, targets: Matrix, penalty: float, weights: Matrix | None) -> _Solved:
     import numpy as np
 
     count = len(products)
@@ -117,52 +113,7 @@ def _solve(products: Matrix, targets: Matrix, penalty: float, steps: int, weight
     # Where all examples are alike, what is left is how far a product is from exact.
     scale = scale if scale > 1e-6 * whole else 1.0
     centred /= scale
-    duals, bias = _descend(centred, targets, penalty, steps, shares)
+    duals, bias = minimise(centred, targets, penalty, shares)
     # What is scored is not centred: the mean goes into the coefficients, and its scores off the offsets.
     duals = (duals - shares[:, None] * duals.sum(axis=0)) / scale
     return _Solved(duals, (bias - means @ duals).astype(np.float32))
-
-
-def _descend(products: Matrix, targets: Matrix, penalty: float, steps: int, shares: Matrix) -> tuple[Matrix, Matrix]:
-    """Coefficients of examples, and offsets of classes."""
-    import numpy as np
-
-    count, classes = targets.shape
-    # The softmax bends by at most 1/2 along any direction (Boehning 1992).
-    step = np.float32(1.0 / (0.5 * _largest(products, np.sqrt(shares)) + penalty + 1e-12))
-    duals, bias = np.zeros((count, classes), np.float32), np.zeros(classes, np.float32)
-    last_duals, last_bias, pace = duals, bias, 1.0
-    for _ in range(steps):
-        faster = (1.0 + (1.0 + 4.0 * pace * pace) ** 0.5) / 2.0
-        ahead, pace = (pace - 1.0) / faster, faster
-        there, there_bias = duals + ahead * (duals - last_duals), bias + ahead * (bias - last_bias)
-        last_duals, last_bias = duals, bias
-        wrong = (softmax(products @ there + there_bias) - targets) * shares[:, None]
-        duals = there - step * (wrong + penalty * there)
-        bias = there_bias - wrong.sum(axis=0)
-    return duals, bias
-
-
-def _largest(products: Matrix, roots: Matrix) -> float:
-    """The largest eigenvalue of a matrix of products, rows and columns times `roots`, by 30 steps of the power method; no smaller
-    than it, within 5 %."""
-    import numpy as np
-
-    vector = (np.ones(len(products)) + np.arange(len(products)) / len(products)).astype(np.float32)
-    length = 0.0
-    for _ in range(30):
-        vector = roots * (products @ (roots * vector))
-        length = float(np.linalg.norm(vector))
-        if length == 0.0:
-            return 0.0
-        vector /= length
-    return 1.05 * length
-
-
-def softmax(scores: Floats) -> Floats:
-    """Probabilities of rows of scores."""
-    import numpy as np
-
-    lifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    shared: Floats = lifted / lifted.sum(axis=-1, keepdims=True)
-    return shared

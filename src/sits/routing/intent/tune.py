@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sits.routing.intent.head import softmax
+from sits.routing.intent.optimum import softmax
 from sits.routing.intent.verdict import Scale
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sits.intent")
 
-VERSION = b"4"
+VERSION = b"5"
 """Of what fitting does and of these files: another one makes all anew."""
 SEAL = 32
 """Bytes of a digest."""
