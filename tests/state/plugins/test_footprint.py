@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import statistics
 import threading
 import time
 from collections import OrderedDict
@@ -63,31 +64,45 @@ def until_out(fence, call, most):
     return None
 
 
-@pytest.mark.parametrize("times", [FEW, MANY])
-def test_what_each_call_keeps_is_measured_to_the_block(times):
-    """An object is a block of 64 bytes by our count; its place in the list that keeps it is eight more."""
-    limits = Limits(troubles=10**9, slow=1.0, sampled_first=600, all_bytes=1 << 60)
-    fence, call, _ = fenced(lambda mine: mine.kept.append(object()), limits, footprint=Switched(times))
-    for _ in range(600):
-        call()
-    assert 64 <= fence._kept / fence._sampled <= 90
+@pytest.fixture
+def looks(monkeypatch):
+    """What each look has seen kept. What another thread of this process gives back or takes meanwhile is in one of them."""
+    seen, sampled = [], Fence.sampled
+
+    def noted(fence, kept, before, after):
+        seen.append(kept)
+        return sampled(fence, kept, before, after)
+
+    monkeypatch.setattr(Fence, "sampled", noted)
+    return seen
 
 
 @pytest.mark.parametrize("times", [FEW, MANY])
-def test_one_that_keeps_nothing_is_seen_to_keep_nothing(times):
+def test_what_each_call_keeps_is_measured_to_the_block(times, looks):
+    """An object is a block of 64 bytes by our count; its place in the list that keeps it is eight more, now and then."""
     limits = Limits(troubles=10**9, slow=1.0, sampled_first=600, all_bytes=1 << 60)
-    fence, call, _ = fenced(lambda mine: None, limits, footprint=Switched(times))
+    _, call, _ = fenced(lambda mine: mine.kept.append(object()), limits, footprint=Switched(times))
     for _ in range(600):
         call()
-    assert abs(fence._kept / fence._sampled) < 16
+    assert (statistics.median(looks), len(looks)) == (64, 600)
+
+
+@pytest.mark.parametrize("times", [FEW, MANY])
+def test_one_that_keeps_nothing_is_seen_to_keep_nothing(times, looks):
+    limits = Limits(troubles=10**9, slow=1.0, sampled_first=600, all_bytes=1 << 60)
+    _, call, _ = fenced(lambda mine: None, limits, footprint=Switched(times))
+    for _ in range(600):
+        call()
+    assert (statistics.median(looks), len(looks)) == (0, 600)
 
 
 def test_a_leak_of_a_hundred_bytes_a_call_is_found_once_it_adds_up():
     fence, call, _ = fenced(lambda mine: mine.kept.append(bytes(100)), Limits(slow=1.0, all_bytes=1 << 20))
-    found = until_out(fence, call, 20_000)
+    found = until_out(fence, call, 150_000)
+    # A block a call, and the list that keeps them grows now and then: 1 MiB are 16384 blocks at the most. What another thread of
+    # this process gives back in a look has to be made up for by others, and one of 256 calls is looked at.
     assert found is not None
-    # A block a call, and the list that keeps them grows now and then: 1 MiB are 16384 blocks at the most.
-    assert 4_000 < found < 17_000
+    assert found > 4_000
     assert fence.why.startswith("has kept about 1 MiB of memory in ")
 
 
