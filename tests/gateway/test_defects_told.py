@@ -14,8 +14,8 @@ from gateway_wires import PATHS, WIRES, request
 
 from sits.engines.scripted import AGAIN, READ, ScriptedServer, answer
 from sits.gateway import spine
-from sits.gateway.exchange import Exchange
 from sits.inner.errors import Code, SitsError
+from sits.observe.redact import LONGEST_MESSAGE, Redactor
 
 WIRE = WIRES["chat", "openai"]
 DOWN = answer(503, b'{"error": {"message": "down"}}')
@@ -23,14 +23,15 @@ DOWN = answer(503, b'{"error": {"message": "down"}}')
 
 def breaks(monkeypatch: pytest.MonkeyPatch, *, always: bool = False) -> None:
     """Whoever tells a client of an error raises, `always` or of other errors than defects."""
-    plain = spine.for_client
+    plain = Redactor.message
 
-    def told(x: Exchange, error: SitsError) -> SitsError:
-        if always or error.code is not Code.INTERNAL:
+    def message(self: Redactor, text: str, most: int = LONGEST_MESSAGE) -> str:
+        if most == LONGEST_MESSAGE and (always or not text.startswith("a defect of the gateway")):
             raise ZeroDivisionError
-        return plain(x, error)
+        return plain(self, text, most)
 
-    monkeypatch.setattr(spine, "for_client", told)
+    # What is compiled cannot be given another function; this class is not.
+    monkeypatch.setattr(Redactor, "message", message)
 
 
 def stacks(caplog: pytest.LogCaptureFixture) -> list[Any]:
@@ -73,12 +74,13 @@ async def test_who_cannot_even_be_told_of_a_defect_is_cut_off_and_the_record_say
 async def test_half_a_surrogate_pair_in_what_is_said_reaches_client_record_and_pages_spelled_out(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(x: Exchange) -> None:
+    def refused(*_: object) -> None:
         raise SitsError(Code.UNSUPPORTED, "说 \ud83d 完", param="\udc00", upstream_code="c\ud800")
 
     async with Gateway(tmp_path, model("a", "http://127.0.0.1:9")) as gw:
-        monkeypatch.setattr(spine, "admit", refused)
-        asking = await gw.ask(PATHS["chat"], request("chat", "a"))
+        with monkeypatch.context() as patched:
+            patched.setattr(spine, "peek", refused)
+            asking = await gw.ask(PATHS["chat"], request("chat", "a"))
         said = asking.json["error"]
         assert (asking.status, said["message"], said["param"], said["code"]) == (400, "说 \\ud83d 完", "\\udc00", "c\\ud800")
         gw.record(asking).filtered = [("a", "of a plugin: \ud800")]
