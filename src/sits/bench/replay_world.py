@@ -10,8 +10,6 @@ import heapq
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 from sits.gateway import account
 from sits.gateway.standing import Standing
@@ -240,7 +238,6 @@ class World:
         self, number: int, name: str, sample: Sample, plan: Plan, target: Target, what: tuple[float, float, float, int, int]
     ) -> None:
         began, first, took, tokens, size = what
-        x = cast("Any", SimpleNamespace(plan=plan, skipped_targets=[]))
         record = Record(
             f"r-{number}",
             1.7e9 + began,
@@ -251,8 +248,8 @@ class World:
             target=target.name,
             served=target.name,
             attempts=[Attempt(target.name, "ok", 200, 0.0, first * 1e3, first * 1e3, took * 1e3, True, tokens)],
-            filtered=account.filtered(x),
-            draw=account.draw(x),
+            filtered=account.filtered(plan, []),
+            draw=account.draw(plan),
             rule=plan.rule,
             version=1,
             snapshot=self._snapshot.hash,

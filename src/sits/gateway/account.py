@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ from sits.observe.log import LineWriter
 from sits.observe.metrics import Registry
 from sits.observe.redact import LONGEST_MESSAGE
 from sits.resilience.attempts import Kind
+from sits.routing.plan import Plan
 from sits.routing.scheduling.away import Away
 
 
@@ -58,8 +60,8 @@ def recorded(x: Exchange, last: Attempt | None, parts: Anatomy) -> observed.Reco
         target.name if target is not None else "",
         x.stream,
         [try_of(attempt) for attempt in x.attempts],
-        filtered(x),
-        draw(x),
+        filtered(x.plan, x.skipped_targets),
+        draw(x.plan),
         plan.rule if plan is not None else "",
         wish(x),
         x.table.snapshot.version,
@@ -192,11 +194,11 @@ NOBODY: Final[list[tuple[str, str]]] = []
 """One list for all records: nobody adds to what a record holds."""
 
 
-def filtered(x: Exchange) -> list[tuple[str, str]]:
-    declared = x.plan.filtered if x.plan is not None else ()
-    if not (declared or x.skipped_targets):
+def filtered(plan: Plan | None, skipped: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    declared = plan.filtered if plan is not None else ()
+    if not (declared or skipped):
         return NOBODY
-    return list(dict.fromkeys([*declared, *x.skipped_targets]))
+    return list(dict.fromkeys([*declared, *skipped]))
 
 
 def passed(x: Exchange) -> tuple[observed.Passed, ...]:
@@ -229,9 +231,8 @@ def waived(x: Exchange) -> tuple[str, ...]:
     return tuple(facts.weighed.waived)
 
 
-def draw(x: Exchange) -> observed.Draw | None:
+def draw(plan: Plan | None) -> observed.Draw | None:
     """The choice with all that is needed to make it again."""
-    plan = x.plan
     picked = plan.picked if plan is not None else None
     if plan is None or picked is None:
         return None
