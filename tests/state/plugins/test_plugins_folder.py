@@ -91,6 +91,13 @@ def ours():
     return sorted(name for name in sys.modules if name.startswith("sits_plugin_"))
 
 
+@pytest.fixture(autouse=True)
+def alone():
+    """Without what a gateway of another test in this process has left loaded when it ended."""
+    for name in ours():
+        del sys.modules[name]
+
+
 def test_a_file_that_is_put_there_is_in_force_at_once(folder):
     assert folder.plugins.scores == {}
     assert folder.write("mine.py", good())
